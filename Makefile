@@ -1,0 +1,46 @@
+# Everything a developer or CI does, on a machine with only Python, git and make.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+TORCH  := $(shell grep '^torch==' constraints.txt)
+XDIST  ?= -n 2
+
+.PHONY: test test-all check lint format types hooks clean install help
+
+help:            ## what can be made
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP)  ## the virtual environment, made once
+
+# torch is installed first and by its exact version: anything looser fetches gigabytes of CUDA packages.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,dev]"
+	touch $@
+
+test: $(STAMP)   ## all tests but the slow ones, doctests and documentation included
+	$(BIN)/python -m pytest $(XDIST) -m "not slow"
+
+test-all: $(STAMP)  ## the slow ones too
+	$(BIN)/python -m pytest $(XDIST)
+
+check: lint types  ## linter, formatter check, type checker
+
+lint: $(STAMP)   ## linter and formatter check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)  ## mend what the linter and the formatter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)  ## type checker, nn included
+	$(BIN)/mypy
+
+hooks: $(STAMP)  ## run the checks of CI before every commit
+	$(BIN)/pre-commit install
+
+clean:           ## remove the environment and every build output
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

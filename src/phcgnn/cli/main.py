@@ -1,0 +1,35 @@
+"""``phcgnn``: gathers the verbs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from phcgnn._version import __version__
+from phcgnn.cli import algebra
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="phcgnn",
+    help="Parameterized hypercomplex graph neural networks.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+)
+app.add_typer(algebra.app, name="algebra")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Parameterized hypercomplex graph neural networks."""

@@ -1,0 +1,58 @@
+"""Dropout that knows of components."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from phcgnn.errors import require_positive, require_probability
+from phcgnn.functional import join_components, split_components
+
+__all__ = ["ComponentDropout", "DropoutKind"]
+
+DropoutKind = Literal["unit", "element"]
+
+
+class ComponentDropout(nn.Module):
+    r"""Dropout of whole units: all n components of a unit are kept, or all are zeroed.
+
+    The mask has shape :math:`(*, 1, k/n)` for ``unit``, :math:`(*, k)` for ``element`` (ordinary dropout); what is
+    kept is multiplied by :math:`1/(1-p)`.
+
+    Args:
+        p (float): Probability of being zeroed.
+        n (int): Number of components.
+        kind (str): ``unit`` or ``element``.
+
+    Shapes:
+        - **input, output:** :math:`(*, k)`
+
+    >>> import torch
+    >>> dropped = ComponentDropout(0.5, n=2)(torch.ones(1, 6)).view(2, 3)
+    >>> bool((dropped[0] == dropped[1]).all())
+    True
+    """
+
+    def __init__(self, p: float, n: int = 4, *, kind: DropoutKind = "unit") -> None:
+        require_probability("ComponentDropout", p=p)
+        require_positive("ComponentDropout", n=n)
+        if kind not in get_args(DropoutKind):
+            raise ValueError(f"ComponentDropout: `kind` must be 'unit' or 'element', got {kind!r}.")
+        super().__init__()
+        self.p, self.n, self.kind = p, n, kind
+
+    def forward(self, x: Tensor) -> Tensor:  # (*, k) -> (*, k)
+        """Apply the dropout; the identity in eval mode."""
+        if not self.training or self.p == 0:
+            return x
+        if self.kind == "element":
+            return F.dropout(x, self.p)
+        units = split_components(x, self.n)
+        mask = F.dropout(units.new_ones(*units.shape[:-2], 1, units.shape[-1]), self.p)
+        return join_components(units * mask)
+
+    def extra_repr(self) -> str:
+        """Describe the dropout for ``repr``."""
+        return f"p={self.p}, n={self.n}, kind={self.kind}"

@@ -1,0 +1,48 @@
+"""The two penalties of the paper."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from phcgnn.nn.linear import PHMLinear
+from phcgnn.nn.rule import MultiplicationRule
+
+__all__ = ["rule_penalty", "weight_penalty"]
+
+
+def weight_penalty(model: nn.Module, p: float = 2) -> Tensor:
+    r"""Eq. (9), summed over the PHM layers of a model.
+
+    .. math:: L_p(\mathbf{W}) = \frac{n^2}{kd} \sum_{a,b} \Big(\sum_i |(\mathbf{W}_i)_{ab}|^p\Big)^{1/p}
+
+    the mean over the entries of the :math:`l_p` norm of an entry's components. Its gradient at zero is zero.
+
+    >>> layer = PHMLinear(4, 4, n=2)
+    >>> _ = torch.nn.init.ones_(layer.weight)
+    >>> round(weight_penalty(layer).item(), 4)
+    1.4142
+    """
+    if not p > 0:
+        raise ValueError(f"weight_penalty: `p` must be positive, got {p}.")
+    layers = [module for module in model.modules() if isinstance(module, PHMLinear)]
+    return _sum(model, [torch.linalg.vector_norm(layer.weight, ord=p, dim=0).mean() for layer in layers])
+
+
+def rule_penalty(model: nn.Module) -> Tensor:
+    r"""Eq. (10), summed over the rules of a model; a shared rule counts once.
+
+    .. math:: L(\mathcal{C}) = \frac{1}{n^3} \sum_i \sum_{a,b} |(\mathbf{C}_i)_{ab}|
+
+    >>> rule_penalty(PHMLinear(4, 4, n=2)).item()
+    0.5
+    """
+    rules = [module for module in model.modules() if isinstance(module, MultiplicationRule)]
+    return _sum(model, [rule.constants.abs().mean() for rule in rules])
+
+
+def _sum(model: nn.Module, penalties: list[Tensor]) -> Tensor:
+    if penalties:
+        return torch.stack(penalties).sum()
+    reference = next(model.parameters(), None)
+    return torch.zeros(()) if reference is None else reference.new_zeros(())

@@ -1,0 +1,166 @@
+"""Checkers for people who write such layers: each raises an ``AssertionError`` that says what is wrong.
+
+The graph checkers take a function ``(x, edge_index, edge_attr, ptr) -> Tensor``: ``ptr`` holds where each graph's nodes
+begin, one entry more than there are graphs. A layer that needs less is wrapped in a lambda.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from phcgnn.nn.linear import PHMLinear
+
+__all__ = [
+    "GraphFunction",
+    "assert_batch_equals_one_by_one",
+    "assert_equals_kronecker_sum",
+    "assert_never_stale",
+    "assert_permutation_equivariant",
+    "assert_permutation_invariant",
+    "assert_resets_everything",
+    "assert_seed_fixes_parameters",
+]
+
+GraphFunction = Callable[[Tensor, Tensor, Tensor | None, Tensor], Tensor]
+
+
+def assert_equals_kronecker_sum(
+    layer: PHMLinear, x: Tensor | None = None, *, rtol: float | None = None, atol: float | None = None
+) -> None:
+    """Check a PHM layer against the definition: the explicit sum of ``torch.kron``, gradients included.
+
+    Args:
+        layer: The layer.
+        x: An input. (default: five random rows)
+        rtol: Relative tolerance. (default: that of ``torch.testing.assert_close`` for the type)
+        atol: Absolute tolerance, likewise.
+
+    >>> assert_equals_kronecker_sum(PHMLinear(6, 9, n=3))
+    """
+    tolerance = {"rtol": rtol, "atol": atol}
+    x = torch.randn(5, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device) if x is None else x
+    constants = layer.rule.constants.detach().clone().requires_grad_()
+    weight = layer.weight.detach().clone().requires_grad_()
+    terms = [torch.kron(c, w) for c, w in zip(constants.to(weight.dtype), weight, strict=True)]
+    expected = x @ torch.stack(terms).sum(0).mT
+    if layer.bias is not None:
+        expected = expected + layer.bias.detach()
+    actual = layer(x)
+    torch.testing.assert_close(
+        actual, expected, msg=lambda text: f"the layer is not the Kronecker sum: {text}", **tolerance
+    )
+    if not actual.requires_grad:
+        return
+    cotangent = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (constants, weight), cotangent)
+    for name, parameter, want in zip(("C", "W"), (layer.rule.constants, layer.weight), wanted, strict=True):
+        if parameter.requires_grad:
+            (got,) = torch.autograd.grad(actual, parameter, cotangent, retain_graph=True, allow_unused=True)
+            assert got is not None, f"no gradient reaches {name}"
+            torch.testing.assert_close(got, want, msg=lambda text, n=name: f"gradient of {n}: {text}", **tolerance)
+
+
+def assert_never_stale(layer: nn.Module, x: Tensor) -> None:
+    """Check that in eval mode the output follows every kind of change of every parameter and buffer.
+
+    The layer is left as it was.
+    """
+    was_training = layer.training
+    layer.eval()
+    state = {name: value.clone() for name, value in layer.state_dict().items()}
+    floating = {name: value for name, value in layer.named_parameters()}
+    floating |= {name: value for name, value in layer.named_buffers() if value.is_floating_point()}
+    changes: dict[str, Callable[[Tensor], object]] = {
+        "an in-place edit": lambda value: value.mul_(1.5).add_(0.25),
+        "an in-place edit through .data": lambda value: value.data.mul_(1.5).add_(0.25),
+        "an in-place edit of one entry": lambda value: value.view(-1)[-1].add_(1.0),
+        "a new .data": lambda value: setattr(value, "data", value.data * 1.5 + 0.25),
+    }
+    with torch.no_grad():
+        for name, value in floating.items():
+            for what, change in changes.items():
+                before = layer(x).clone()
+                change(value)
+                after = layer(x).clone()
+                assert not torch.equal(before, after), f"the output did not follow {what} of {name}"
+                layer.load_state_dict(state)
+                restored = layer(x)
+                torch.testing.assert_close(
+                    restored,
+                    before,
+                    msg=lambda text, n=name: f"the output did not follow load_state_dict after {n}: {text}",
+                )
+    layer.train(was_training)
+
+
+def assert_resets_everything(module: nn.Module) -> None:
+    """Check that ``reset_parameters`` writes every element: parameters are poisoned with NaN first."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(torch.nan)
+    module.reset_parameters()  # type: ignore[operator]
+    for name, parameter in module.named_parameters():
+        assert parameter.isfinite().all(), (
+            f"reset_parameters leaves {int(parameter.isnan().sum())} entries of {name} as they were"
+        )
+
+
+def assert_seed_fixes_parameters(factory: Callable[[], nn.Module]) -> None:
+    """Check that ``torch.manual_seed`` alone decides every parameter, at construction."""
+    states = []
+    for _ in range(2):
+        torch.manual_seed(20)
+        states.append(factory().state_dict())
+    for name, first in states[0].items():
+        assert torch.equal(first, states[1][name]), f"{name} differs between two constructions with one seed"
+
+
+def assert_permutation_equivariant(
+    layer: GraphFunction, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, *, atol: float = 1e-5
+) -> None:
+    """Check that renaming the nodes of a graph, and reordering its edges, renames the output rows and no more."""
+    ptr = torch.tensor([0, len(x)], device=x.device)
+    nodes, renamed = _rename(x, edge_index, edge_attr)
+    expected = layer(x, edge_index, edge_attr, ptr)[nodes]
+    _assert_close(layer(*renamed, ptr), expected, atol, "renaming the nodes changes more than the order of the output")
+
+
+def assert_permutation_invariant(
+    model: GraphFunction, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, *, atol: float = 1e-5
+) -> None:
+    """Check that renaming the nodes of a graph, and reordering its edges, leaves the graph's output alone."""
+    ptr = torch.tensor([0, len(x)], device=x.device)
+    _, renamed = _rename(x, edge_index, edge_attr)
+    expected = model(x, edge_index, edge_attr, ptr)
+    _assert_close(model(*renamed, ptr), expected, atol, "renaming the nodes changes the output of the graph")
+
+
+def assert_batch_equals_one_by_one(
+    model: GraphFunction, graphs: list[tuple[Tensor, Tensor, Tensor | None]], *, atol: float = 1e-5
+) -> None:
+    """Check that a batch of graphs ``(x, edge_index, edge_attr)`` gives what they give one by one, concatenated."""
+    single = [model(x, e, a, torch.tensor([0, len(x)], device=x.device)) for x, e, a in graphs]
+    sizes = torch.tensor([0] + [len(x) for x, _, _ in graphs], device=graphs[0][0].device)
+    ptr = sizes.cumsum(0)
+    edges = torch.cat([e + start for (_, e, _), start in zip(graphs, ptr[:-1], strict=True)], dim=1)
+    attributes = [a for _, _, a in graphs if a is not None]
+    batch = model(torch.cat([x for x, _, _ in graphs]), edges, torch.cat(attributes) if attributes else None, ptr)
+    _assert_close(batch, torch.cat(single), atol, "graphs in one batch change one another")
+
+
+def _rename(
+    x: Tensor, edge_index: Tensor, edge_attr: Tensor | None
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor | None]]:
+    nodes = torch.randperm(len(x), device=x.device)
+    edges = torch.randperm(edge_index.shape[1], device=x.device)
+    new_name = torch.empty_like(nodes)
+    new_name[nodes] = torch.arange(len(x), device=x.device)
+    attributes = None if edge_attr is None else edge_attr[edges]
+    return nodes, (x[nodes], new_name[edge_index[:, edges]], attributes)
+
+
+def _assert_close(actual: Tensor, expected: Tensor, atol: float, what: str) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=atol, msg=lambda text: f"{what}: {text}")
