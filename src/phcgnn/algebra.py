@@ -198,7 +198,7 @@ class Algebra:
         >>> print(Algebra.from_table([["1", "i"], ["i", "-1"]], name="mine"))
         mine (n=2)
         · │ 1  i
-        ──┼──────
+        ──┼─────
         1 │ 1  i
         i │ i -1
         >>> Algebra.from_table([["1", "i"], ["i", "-1"]]) == Algebra.named("complex")
@@ -235,7 +235,7 @@ class Algebra:
                 for q in range(generators - p + 1)
             ]
         candidates.append(Algebra.cyclic(n))
-        return list({algebra: algebra for algebra in reversed(candidates)}.values())[::-1]
+        return list(dict.fromkeys(candidates))
 
     # --------------------------------------------------------------------------------------------------- value
 
@@ -475,18 +475,19 @@ def _coefficients(product: str, basis: tuple[str, ...]) -> list[float]:
     """Read a sum such as ``-k`` or ``0.5i - j`` in the given symbols."""
     values = [0.0] * len(basis)
     text = product.replace(" ", "").replace("\N{MINUS SIGN}", "-")
-    if text in ("0", "") and text not in basis:
+    if text == "0":
         return values
-    symbols = "|".join(sorted((re.escape(symbol) for symbol in basis), key=len, reverse=True))
-    term = rf"([+-]?)(?:(\d+\.?\d*|\.\d+)\*?(?={symbols}))?({symbols})"
+    symbols = "|".join(sorted((re.escape(symbol) for symbol in basis if symbol != "1"), key=len, reverse=True))
+    term = rf"([+-]?)(\d+\.?\d*|\.\d+)?\*?({symbols or '(?!)'})?"
     position = 0
     for match in re.finditer(term, text):
-        if match.start() != position or (position and not match[1]):
+        sign, number, symbol = match.groups()
+        missing = (not number and not symbol) or (not symbol and "1" not in basis)
+        if match.start() != position or missing or (position and not sign):
             break
-        sign = -1.0 if match[1] == "-" else 1.0
-        values[basis.index(match[3])] += sign * float(match[2] or 1)
+        values[basis.index(symbol or "1")] += float(number or 1) * (-1 if sign == "-" else 1)
         position = match.end()
-    if position != len(text):
+    if position != len(text) or not text:
         raise ValueError(
             f"Algebra.from_table: cannot read the product {product!r}; "
             f"write a sum of {', '.join(basis)}, as in '-{basis[-1]}'."

@@ -29,6 +29,7 @@ class PHMLP(nn.Module):
         - **input:** :math:`(*, F_{in})`
         - **output:** :math:`(*, F_{out})`
 
+    >>> import torch
     >>> PHMLP(32, 64, n=4)(torch.randn(5, 32)).shape
     torch.Size([5, 64])
     """
