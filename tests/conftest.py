@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
+
+hypothesis.settings.register_profile("phcgnn", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("phcgnn")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

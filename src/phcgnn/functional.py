@@ -13,7 +13,14 @@ from torch import Tensor
 
 from phcgnn.errors import ShapeError, require_divisible
 
-__all__ = ["join_components", "kronecker_sum", "nearest_kronecker_sum", "phm_linear", "split_components"]
+__all__ = [
+    "full_precision",
+    "join_components",
+    "kronecker_sum",
+    "nearest_kronecker_sum",
+    "phm_linear",
+    "split_components",
+]
 
 
 def split_components(x: Tensor, n: int) -> Tensor:
@@ -59,7 +66,7 @@ def kronecker_sum(constants: Tensor, weight: Tensor) -> Tensor:
         raise ShapeError("kronecker_sum: `weight`", got=weight.shape, expected=(terms, "out/n", "in/n"))
     rows, columns = weight.shape[1:]
     dtype = torch.promote_types(constants.dtype, weight.dtype)
-    with _full_precision(weight.device.type):
+    with full_precision(weight.device.type):
         blocks = constants.to(dtype).flatten(1).t() @ weight.to(dtype).flatten(1)  # (n*n, rows*columns)
     dense = blocks.view(n, n, rows, columns).transpose(1, 2).reshape(n * rows, n * columns)
     return dense.to(weight.dtype)
@@ -123,8 +130,8 @@ def nearest_kronecker_sum(
     return rule.view(-1, n, n).to(dense.dtype), factors.view(-1, rows, columns).to(dense.dtype), relative
 
 
-def _full_precision(device_type: str) -> contextlib.AbstractContextManager[object]:
-    """Switch autocast off, where it is on."""
-    if torch.is_autocast_enabled(device_type):
+def full_precision(device_type: str) -> contextlib.AbstractContextManager[object]:
+    """Return a context that switches autocast off, where it is on."""
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()

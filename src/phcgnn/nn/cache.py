@@ -44,7 +44,7 @@ class DerivedTensor:
         Not while tracing, compiling or capturing a CUDA graph (the result would be baked in), not where autograd needs
         to see the sources, and not for sources that are no plain tensors (functorch's, fake or distributed ones).
         """
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
             return False
         if torch.is_grad_enabled() and any(source.requires_grad for source in sources):
             return False

@@ -156,9 +156,7 @@ def _replace(model: nn.Module, convert: Callable[[str, nn.Module], nn.Module | N
 
 def _leave_fast_path(module: nn.Module) -> None:
     """Keep torch's fused encoder layer from reading the weights of layers that are no ``nn.Linear``."""
-    if isinstance(module, nn.TransformerEncoderLayer) and not (
-        isinstance(module.linear1, nn.Linear) and isinstance(module.linear2, nn.Linear)
-    ):
+    if isinstance(module, nn.TransformerEncoderLayer) and any(isinstance(m, PHMLinear) for m in module.children()):
         module.activation_relu_or_gelu = 0
 
 
@@ -183,12 +181,13 @@ def _reason_to_skip(
 
 
 def _phm_like(layer: nn.Linear, n: int, options: PHMOptions) -> PHMLinear:
-    place: PHMOptions = {
+    own: PHMOptions = {
+        **options,
         "bias": layer.bias is not None,
         "device": layer.weight.device,
         "dtype": layer.weight.dtype,
     }
-    phm = PHMLinear(layer.in_features, layer.out_features, n, **{**options, **place})
+    phm = PHMLinear(layer.in_features, layer.out_features, n, **own)
     with torch.no_grad():
         if phm.bias is not None:
             phm.bias.copy_(layer.bias)

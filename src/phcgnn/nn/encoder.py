@@ -44,6 +44,7 @@ class CategoricalEncoder(nn.Module):
     """
 
     offsets: Tensor
+    _limits: Tensor
 
     def __init__(
         self,

@@ -159,7 +159,8 @@ class PHMLinear(nn.Module):
             linear.weight.copy_(self.dense_weight())
             if self.bias is not None:
                 linear.bias.copy_(self.bias)
-        linear.requires_grad_(self.weight.requires_grad)
+                linear.bias.requires_grad_(self.bias.requires_grad)
+        linear.weight.requires_grad_(self.weight.requires_grad)
         return linear.train(self.training)
 
     def forward(self, x: Tensor) -> Tensor:  # (*, F_in) -> (*, F_out)
@@ -189,7 +190,7 @@ class PHMLinear(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._dense.clear()
-        return super()._apply(fn, recurse)  # type: ignore[no-any-return]
+        return super()._apply(fn, recurse)
 
     def extra_repr(self) -> str:
         """Describe the layer for ``repr``."""

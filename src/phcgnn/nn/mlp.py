@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import NORMS
+from phcgnn.nn.norm import build_norm
 
 __all__ = ["PHMLP"]
 
@@ -47,11 +47,8 @@ class PHMLP(nn.Module):
     ) -> None:
         super().__init__()
         hidden_features = out_features if hidden_features is None else hidden_features
-        place = {"device": options.get("device"), "dtype": options.get("dtype")}
         self.linear1 = PHMLinear(in_features, hidden_features, n, **options)
-        self.norm: nn.Module = (
-            NORMS[norm](hidden_features, n, **place) if isinstance(norm, str) else norm or nn.Identity()
-        )
+        self.norm = build_norm(norm, hidden_features, n, device=options.get("device"), dtype=options.get("dtype"))
         self.activation = build_activation(activation)
         self.linear2 = PHMLinear(hidden_features, out_features, n, **options)
 

@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phcgnn.errors import ShapeError, require_divisible
+from phcgnn.functional import full_precision
 from phcgnn.registry import Registry
 
-__all__ = ["NORMS", "PHCNorm", "WhiteningNorm"]
+__all__ = ["NORMS", "PHCNorm", "WhiteningNorm", "build_norm"]
 
 NORMS: Registry[type[PHCNorm] | type[WhiteningNorm]] = Registry("norm")
 
@@ -134,7 +135,7 @@ class WhiteningNorm(nn.Module):
         """Apply the norm."""
         _require_width("WhiteningNorm", x, self.features)
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x.device.type):
             points = x.reshape(-1, self.n, self.features // self.n).permute(2, 1, 0).to(wide)  # (m, n, rows)
             rows = points.shape[-1]
             if self.training and rows > 1:
@@ -160,6 +161,26 @@ class WhiteningNorm(nn.Module):
     def extra_repr(self) -> str:
         """Describe the norm for ``repr``."""
         return f"{self.features}, n={self.n}, eps={self.eps}, momentum={self.momentum}"
+
+
+def build_norm(
+    norm: str | nn.Module | None,
+    features: int,
+    n: int,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> nn.Module:
+    """Return a new norm for a name in :data:`NORMS`, the argument itself for a module, the identity for None.
+
+    >>> build_norm("component", 32, n=4)
+    PHCNorm(32, n=4, eps=1e-05, momentum=0.1)
+    """
+    if norm is None:
+        return nn.Identity()
+    if isinstance(norm, nn.Module):
+        return norm
+    return NORMS[norm](features, n, device=device, dtype=dtype)
 
 
 def _require_width(layer: str, x: Tensor, width: int) -> None:

@@ -122,7 +122,7 @@ class MultiplicationRule(nn.Module):
                 return tensor.to(moved.device, torch.float32)
             return moved
 
-        return super()._apply(keep_wide, recurse)  # type: ignore[no-any-return]
+        return super()._apply(keep_wide, recurse)
 
     def extra_repr(self) -> str:
         """Describe the rule for ``repr``."""

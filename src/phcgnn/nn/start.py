@@ -83,14 +83,14 @@ def _polar(weight: Tensor, fan: int) -> None:
     :math:`u \sin\theta` times it. Without an imaginary part (t = 1) the phase is 0 or π: the normal distribution.
     """
     terms, *shape = weight.shape
-    options = {"dtype": torch.promote_types(weight.dtype, torch.float32), "device": weight.device}
+    dtype, device = torch.promote_types(weight.dtype, torch.float32), weight.device
     sigma = math.sqrt(2 / (terms * fan))
     if terms == 1:
-        weight.copy_(torch.randn(1, *shape, **options) * sigma)
+        weight.copy_(torch.randn(1, *shape, dtype=dtype, device=device) * sigma)
         return
-    magnitude = torch.linalg.vector_norm(torch.randn(terms, *shape, **options), dim=0) * sigma
-    phase = (torch.rand(*shape, **options) * 2 - 1) * math.pi
-    direction = torch.randn(terms - 1, *shape, **options)
+    magnitude = torch.linalg.vector_norm(torch.randn(terms, *shape, dtype=dtype, device=device), dim=0) * sigma
+    phase = (torch.rand(*shape, dtype=dtype, device=device) * 2 - 1) * math.pi
+    direction = torch.randn(terms - 1, *shape, dtype=dtype, device=device)
     direction = direction / torch.linalg.vector_norm(direction, dim=0).clamp_min(torch.finfo(direction.dtype).tiny)
     weight[0] = magnitude * phase.cos()
     weight[1:] = magnitude * phase.sin() * direction

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from phcgnn.nn import PHCNorm, WhiteningNorm
+from phcgnn.testing import assert_resets_everything
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_component_norm_is_one_batch_norm(n, dtype, tol):
+    ours, theirs = PHCNorm(12, n).to(dtype), nn.BatchNorm1d(12).to(dtype)
+    for _ in range(3):
+        x = torch.randn(20, 12, dtype=dtype) * 3 + 1
+        torch.testing.assert_close(ours(x), theirs(x), **tol)
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x), **tol)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    by_component = [nn.BatchNorm1d(12 // n).to(dtype)(part) for part in x.chunk(n, dim=1)]
+    torch.testing.assert_close(PHCNorm(12, n).to(dtype)(x), torch.cat(by_component, 1), **tol)
+
+
+@pytest.mark.parametrize("norm", [PHCNorm, WhiteningNorm])
+def test_leading_dimensions_are_the_batch(norm):
+    layer = norm(8, 4)
+    x = torch.randn(5, 6, 8)
+    torch.testing.assert_close(layer(x), copy.deepcopy(layer)(x.view(30, 8)).view(5, 6, 8))
+    assert norm(8, 4)(torch.randn(0, 8)).shape == (0, 8)
+
+
+@pytest.mark.parametrize("norm", [PHCNorm, WhiteningNorm])
+def test_a_single_row_uses_the_running_statistics_and_leaves_them(norm):
+    layer = norm(8, 4)
+    layer(torch.randn(50, 8) * 2 + 1)
+    state = copy.deepcopy(layer.state_dict())
+    x = torch.randn(1, 8, requires_grad=True)
+    y = layer(x)
+    torch.testing.assert_close(y, copy.deepcopy(layer).eval()(x))
+    y.sum().backward()
+    assert x.grad.abs().sum() > 0
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, state[name]), name
+
+
+def test_whitening_for_one_component_is_batch_norm(dtype, tol):
+    ours, theirs = WhiteningNorm(6, 1).to(dtype), nn.BatchNorm1d(6).to(dtype)
+    for _ in range(3):
+        x = torch.randn(20, 6, dtype=dtype) * 3 + 1
+        torch.testing.assert_close(ours(x), theirs(x), **tol)
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x), **tol)
+    torch.testing.assert_close(ours.running_cov.flatten(), theirs.running_var, **tol)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_whitening_decorrelates_every_feature(n):
+    m = 4
+    mixing = torch.randn(n * m, n * m, dtype=torch.float64)
+    x = torch.randn(500, n * m, dtype=torch.float64) @ mixing + 5
+    layer = WhiteningNorm(n * m, n, eps=1e-12).double()
+    y = layer(x).view(500, n, m)
+    for feature in range(m):
+        cov = y[:, :, feature].T.cov(correction=0)
+        torch.testing.assert_close(cov, torch.eye(n, dtype=torch.float64), atol=1e-6, rtol=0)
+    assert y.mean(0).abs().max() < 1e-10
+
+
+def test_whitening_in_eval_comes_near_to_training_after_many_batches():
+    layer = WhiteningNorm(8, 4)
+    x = torch.randn(4000, 8) @ torch.randn(8, 8)
+    for _ in range(200):
+        y = layer(x)
+    torch.testing.assert_close(layer.eval()(x), y, atol=1e-2, rtol=1e-2)
+    assert layer.num_batches_tracked == 200
+
+
+def test_whitening_with_fewer_rows_than_components_is_finite_and_differentiable():
+    layer, x = WhiteningNorm(16, 8), torch.randn(3, 16, requires_grad=True)
+    layer(x).square().sum().backward()
+    assert x.grad.isfinite().all()
+    assert layer.weight.grad.isfinite().all()
+
+
+def test_whitening_gradcheck():
+    layer = WhiteningNorm(6, 3).double()
+    x = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, (x,))
+
+
+def test_whitening_in_narrow_precision():
+    layer, x = WhiteningNorm(8, 4), torch.randn(50, 8)
+    expected = copy.deepcopy(layer)(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x.bfloat16())
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), expected, atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("norm", [PHCNorm, WhiteningNorm])
+@pytest.mark.parametrize("training", [True, False])
+def test_compiles_and_resets(norm, training):
+    layer, x = norm(8, 4).train(training), torch.randn(9, 8)
+    torch._dynamo.reset()
+    compiled = torch.compile(copy.deepcopy(layer), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), layer(x))
+    assert_resets_everything(layer)
+    assert "n=4" in repr(layer)
+
+
+@pytest.mark.parametrize("norm", [PHCNorm, WhiteningNorm])
+def test_bad_input(norm):
+    with pytest.raises(ValueError, match=r"multiple of n=4, got 6.*4 or 8"):
+        norm(6, 4)
+    with pytest.raises(ValueError, match=r"shape \(3, 4\), expected \(\*, 8\)"):
+        norm(8, 4)(torch.zeros(3, 4))
