@@ -26,7 +26,10 @@ from phcgnn.nn import PHMLinear
 PRECISIONS = ("float32", "tf32", "bfloat16", "autocast")
 WIDTHS = (64, 128, 256, 512, 1024, 2048)
 DIMENSIONS = (2, 4, 8, 16)
-ROWS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+ROWS = {
+    "cpu": (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
+    "cuda": (256, 1024, 4096, 16384, 65536, 262144, 1048576),
+}
 
 
 class Textbook(PHMLinear):
@@ -47,19 +50,31 @@ def make_step(layer: nn.Module, x: Tensor, train: bool, autocast: bool) -> Calla
     def context() -> contextlib.AbstractContextManager[object]:
         return torch.autocast(x.device.type, torch.bfloat16) if autocast else contextlib.nullcontext()
 
-    def train_step() -> None:
+    inputs = [x, *layer.parameters()]
+
+    def train_step() -> object:
         with context():
             y = layer(x)
-        y.backward(gradient)
-        for parameter in layer.parameters():
-            parameter.grad = None
-        x.grad = None
+        return torch.autograd.grad(y, inputs, gradient)
 
     def eval_step() -> None:
         with torch.no_grad(), context():
             layer(x)
 
     return train_step if train else eval_step
+
+
+def capture(step: Callable[[], object]) -> Callable[[], object]:
+    """Record a step as a CUDA graph, so that what is timed are its kernels and not their launches."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
 
 
 def measure(
@@ -79,9 +94,12 @@ def measure(
         layers["textbook"] = Textbook(width, width, n, rule_start="uniform", device=device, dtype=dtype)
     cuda = device.type == "cuda"
     steps = {name: make_step(layer.train(train), x, train, precision == "autocast") for name, layer in layers.items()}
+    if options.capture:
+        steps = {name: capture(step) for name, step in steps.items()}
     times = interleave(steps, rounds=options.rounds, seconds=seconds, cuda=cuda)
     line: dict[str, object] = {
         "benchmark": "layer",
+        "captured": options.capture,
         "precision": precision,
         "pass": "forward+backward" if train else "forward, eval",
         "rows": rows,
@@ -91,7 +109,8 @@ def measure(
     }
     for name in layers:
         line[f"{name}_ms"] = round(statistics.median(times[name]) * 1e3, 4)
-        line[f"{name}_peak_mb"] = round(peak_bytes(steps[name], cuda) / 2**20, 3)
+        if not options.capture:
+            line[f"{name}_peak_mb"] = round(peak_bytes(steps[name], cuda) / 2**20, 3)
     return line
 
 
@@ -100,7 +119,7 @@ def sweep(options: argparse.Namespace) -> None:
     for width in WIDTHS:
         for n in DIMENSIONS:
             ratios: dict[int, float] = {}
-            for rows in ROWS:
+            for rows in ROWS[options.device]:
                 line = measure(width, n, rows, True, options, options.seconds, textbook=rows == 1024)
                 emit(line)
                 ratios[rows] = float(str(line["ratio_to_linear"]))
@@ -109,7 +128,7 @@ def sweep(options: argparse.Namespace) -> None:
                 if float(str(line["linear_ms"])) > options.longest_ms:
                     break
             cheap = [rows for rows in ratios if all(r < 1.10 for larger, r in ratios.items() if larger >= rows)]
-            summary = {"width": width, "n": n, "precision": options.precision}
+            summary = {"width": width, "n": n, "precision": options.precision, "captured": options.capture}
             emit({"benchmark": "layer-break-even", **summary, "rows": min(cheap, default=None), "tried": max(ratios)})
 
 
@@ -130,7 +149,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--seconds", type=float, default=6.0, help="for a case")
     parser.add_argument("--longest-ms", type=float, default=400.0, help="of nn.Linear, where a sweep over rows stops")
-    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--sweep", action="store_true", help="over widths and row counts, in training")
+    parser.add_argument("--capture", action="store_true", help="time the replay of a CUDA graph")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

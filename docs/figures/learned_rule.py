@@ -2,8 +2,8 @@
 
     python docs/figures/learned_rule.py
 
-A PHM layer with one channel a component multiplies: with weight a it maps b to a * b under its rule. Here the rule alone
-is learned, from random pairs and their quaternion products. The figure shows C_1 to C_4 before and after.
+A PHM layer with one channel a component multiplies: with weight a it maps b to a * b under its rule. Here the rule
+alone is learned, from random pairs and their quaternion products. The figure shows C_1 to C_4 before and after.
 """
 
 from __future__ import annotations

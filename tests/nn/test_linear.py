@@ -459,6 +459,7 @@ def test_fsdp_in_eval_follows_the_optimizer(process_group):
 
 @pytest.mark.cuda
 @cuda
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 def test_on_cuda():
     layer, x = PHMLinear(8, 12, n=4).cuda(), torch.randn(3, 8, device="cuda")
     assert_equals_kronecker_sum(layer, x, rtol=1e-4, atol=1e-4)

@@ -57,7 +57,7 @@ class DerivedTensor:
 
     def get(self, build: Callable[..., Tensor], *sources: Tensor) -> Tensor:
         """Return ``build(*sources)``, built now or before; check :meth:`applies` first."""
-        key = tuple(item for source in sources for item in _identity(source))
+        key = (_stream(sources[0]), *(item for source in sources for item in _identity(source)))
         entry = self._entry
         if entry is not None and entry.key == key and all(map(torch.equal, entry.copies, sources)):
             return entry.value
@@ -76,5 +76,9 @@ class DerivedTensor:
 
 def _identity(tensor: Tensor) -> tuple[Any, ...]:
     version = -1 if tensor.is_inference() else tensor._version
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else 0
-    return id(tensor), version, tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.device, stream
+    return id(tensor), version, tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.device
+
+
+def _stream(tensor: Tensor) -> int:
+    """Return the stream in whose order the tensor would be built: another one may not see it finished."""
+    return torch._C._cuda_getCurrentRawStream(tensor.device.index) if tensor.is_cuda else 0
