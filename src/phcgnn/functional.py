@@ -132,6 +132,8 @@ def nearest_kronecker_sum(
 
 def full_precision(device_type: str) -> contextlib.AbstractContextManager[object]:
     """Return a context that switches autocast off, where it is on."""
-    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+    if device_type != "meta" and torch.is_autocast_enabled(
+        device_type
+    ):  # Dynamo of torch < 2.12 traces no more than this
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()

@@ -1,0 +1,1 @@
+"""Data sets as flat tensors, and the ways to them."""
