@@ -132,7 +132,8 @@ def nearest_kronecker_sum(
 
 def full_precision(device_type: str) -> contextlib.AbstractContextManager[object]:
     """Return a context that switches autocast off, where it is on."""
-    if device_type != "meta" and torch.is_autocast_enabled(
+    # no more than this is traced by the Dynamo of torch 2.11
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):
         device_type
     ):  # Dynamo of torch < 2.12 traces no more than this
         return torch.autocast(device_type, enabled=False)
