@@ -134,7 +134,5 @@ def full_precision(device_type: str) -> contextlib.AbstractContextManager[object
     """Return a context that switches autocast off, where it is on."""
     # no more than this is traced by the Dynamo of torch 2.11
     if device_type != "meta" and torch.is_autocast_enabled(device_type):
-        device_type
-    ):  # Dynamo of torch < 2.12 traces no more than this
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()

@@ -12,7 +12,7 @@ Task = Literal["regression", "classification", "multiclass"]
 ``multiclass``: one target that is a class number."""
 
 Features = tuple[int, ...] | int | None
-"""A tuple: one number of categories for each integer feature. A number: that many real features. None: there are none."""
+"""A tuple: the number of categories of each integer feature. A number: that many real features. None: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
