@@ -1,0 +1,1 @@
+"""Objective, metrics, schedule, the loop and its checkpoints."""
