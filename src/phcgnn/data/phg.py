@@ -53,6 +53,7 @@ def write_phg(path: str | Path, tensors: Mapping[str, Tensor], metadata: StoreMe
             "format": FORMAT,
             "schema": str(SCHEMA),
             "store": metadata.to_json(),
+            "tensors": json.dumps(list(tensors)),
             "sha256": _digest(held, metadata),
         }
     }
@@ -90,14 +91,14 @@ def read_phg(path: str | Path, *, verify: bool = True) -> tuple[dict[str, Tensor
             if header.get("format") != FORMAT:
                 raise DataError(f"{path} is a safetensors file, but no phcgnn store; expected one written by phcgnn.")
             _require_schema(path, header.get("schema", ""))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            names = json.loads(header.get("tensors", "[]"))
+            if sorted(names) != sorted(file.keys()) or not {*REQUIRED} <= {*names}:
+                raise DataError(f"{path} is damaged: it lacks tensors or has some too many; write it again.")
+            tensors = {name: file.get_tensor(name) for name in names}
     except SafetensorError as error:
         raise DataError(
             f"{path} is no phcgnn store, or it was cut short ({error}); write it again with `phcgnn data prepare`."
         ) from error
-    missing = [name for name in REQUIRED if name not in tensors]
-    if missing:
-        raise DataError(f"{path} is damaged: it lacks {', '.join(missing)}; write it again.")
     try:
         metadata = StoreMetadata.from_json(header.get("store", ""))
     except (TypeError, ValueError) as error:
