@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Scaler", "class_weights", "graph_weights", "positive_weights"]
+from phcgnn.data.metadata import Task
+
+__all__ = ["Decoder", "Scaler", "class_weights", "graph_weights", "positive_weights"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,23 @@ class Scaler:
     def restore(self, outputs: Tensor) -> Tensor:
         """Bring outputs of the network to the scale of the targets."""
         return outputs * outputs.new_tensor(self.deviation) + outputs.new_tensor(self.mean)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """From what the network returns to what a reader wants: real values, probabilities of yes, or of each class."""
+
+    task: Task
+    scaler: Scaler | None = None
+
+    def __call__(self, outputs: Tensor) -> Tensor:
+        """Decode ``(G, T)`` or ``(G, K)``."""
+        outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
+        if self.task == "classification":
+            return outputs.sigmoid()
+        if self.task == "multiclass":
+            return outputs.softmax(1)
+        return outputs if self.scaler is None else self.scaler.restore(outputs)
 
 
 def positive_weights(targets: Tensor) -> Tensor:

@@ -1,0 +1,80 @@
+"""One training step: forward, loss, backward, clip, update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn, optim
+from torch_geometric.data import Batch
+
+from phcgnn.training.objective import Objective
+from phcgnn.training.parallel import Processes
+from phcgnn.training.targets import Scaler
+
+__all__ = ["TrainingStep"]
+
+
+class TrainingStep:
+    """Model, optimizer and objective, applied to a batch.
+
+    With several processes the loss of each is its part of the mean over all labels, so that the average of their
+    gradients is the gradient that one process with the whole batch has.
+
+    Args:
+        model: The network: ``model(batch) -> (G, T)``.
+        optimizer: Over its parameters.
+        objective: What is made small.
+        scaler: Applied to the targets first.
+        gradient_clip: Largest norm of the gradient; None leaves it.
+        processes: The processes that train together.
+        network: The model as Fabric runs it: in its precision, gradients averaged over processes. (default: the model)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        objective: Objective,
+        *,
+        scaler: Scaler | None = None,
+        gradient_clip: float | None = None,
+        processes: Processes | None = None,
+        network: nn.Module | None = None,
+    ) -> None:
+        self.model, self.optimizer, self.objective = model, optimizer, objective
+        self.scaler, self.gradient_clip = scaler, gradient_clip
+        self.processes = Processes() if processes is None else processes
+        self.network = model if network is None else network
+
+    def __call__(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
+        """Take a step; return the sum of the task losses of the batch and the sum of their weights, on the device."""
+        self._set_learning_rate(lr)
+        targets = batch.y if self.scaler is None else self.scaler.apply(batch.y)
+        outputs = self.forward(batch)
+        total, count = self.objective.task(outputs, targets, batch.get("weight"))
+        loss = total * self.processes.count / self.processes.sum(count.detach()).clamp_min(1e-12)
+        penalty = self.objective.penalty(self.model, lr)
+        self.optimizer.zero_grad(set_to_none=True)
+        (loss if penalty is None else loss + penalty).backward()
+        if self.gradient_clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip)
+        self.optimizer.step()
+        return total.detach(), count.detach()
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Apply the network; return ``(G, T)`` in float32 or wider."""
+        outputs: Tensor = self.network(batch)
+        return outputs if outputs.dtype == torch.float64 else outputs.float()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the model's and the optimizer's state."""
+        return {"model": dict(self.model.state_dict()), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to a state."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _set_learning_rate(self, lr: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
