@@ -16,7 +16,7 @@ from phcgnn.training.schedule import OPTIMIZERS, SCHEDULES
 __all__ = ["Balance", "Precision", "TrainingConfig"]
 
 Balance = Literal["none", "weights", "sampling"]
-Precision = Literal["fp32", "tf32", "bf16", "fp64"]
+Precision = Literal["fp32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class TrainingConfig(FrozenConfig):
         stop_patience: Training ends after so many epochs without a better validation score.
         max_time: Training ends after so many seconds.
         gradient_clip: Largest norm of the gradient.
-        precision: ``fp32``, ``tf32``, ``bf16`` (mixed) or ``fp64``.
+        precision: ``fp32``, ``tf32`` or ``bf16`` (mixed).
         seed: Of everything random.
 
     >>> TrainingConfig(lr=1e-3, schedule="platau")

@@ -93,7 +93,7 @@ def _f1(outputs: Tensor, targets: Tensor) -> Tensor:
     return tm.classification.multiclass_f1_score(outputs, targets, num_classes=outputs.shape[1], average="macro")
 
 
-@_file("mcc", "higher")
+@_file("mcc", "higher", both=True)
 def _mcc(outputs: Tensor, targets: Tensor) -> Tensor:
     if outputs.dim() == 1:
         return tm.classification.binary_matthews_corrcoef(outputs, targets.long())
