@@ -88,7 +88,7 @@ class SoftmaxAggregation(Aggregation):
         """Aggregate."""
         self.assert_two_dimensional_input(x, dim)
         if index is None:
-            index = _index_of(ptr, len(x))
+            index = _index_of(ptr, x.shape[0])
         size = int(index.max()) + 1 if dim_size is None else dim_size
         wide = torch.promote_types(x.dtype, torch.float32)
         logits = x.to(wide) * self.beta
@@ -172,9 +172,9 @@ class PNAAggregation(Aggregation):
         """Aggregate."""
         self.assert_two_dimensional_input(x, dim)
         if index is None:
-            index = _index_of(ptr, len(x))
+            index = _index_of(ptr, x.shape[0])
         size = int(index.max()) + 1 if dim_size is None else dim_size
-        degree = x.new_zeros(size).index_add(0, index, x.new_ones(len(index)))
+        degree = x.new_zeros(size).index_add(0, index, x.new_ones(index.shape[0]))
         terms = [module(x, index, dim_size=size, dim=dim) for module in self.aggregate]
         scales = [scale(degree, self.mean_degree, self.mean_log_degree)[:, None] for scale in self._scale]
         parts = [split_components(term * scale, self.n) for scale in scales for term in terms]
@@ -229,4 +229,4 @@ def _plain(name: str) -> str:
 def _index_of(ptr: Tensor | None, rows: int) -> Tensor:
     if ptr is None:
         raise ValueError("an aggregation needs `index` or `ptr`.")
-    return torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff(), output_size=rows)
+    return torch.repeat_interleave(torch.arange(ptr.shape[0] - 1, device=ptr.device), ptr.diff(), output_size=rows)
