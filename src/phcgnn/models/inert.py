@@ -1,20 +1,22 @@
 """Read the tensors of a pickled module without building anything that the pickle names.
 
-``torch.save(module)`` writes a zip: ``data.pkl``, a pickle of the whole tree of objects, and one file a storage. Reading
-such a pickle the ordinary way runs whatever it says. Here its classes become *records*, inert dictionaries that cannot
-be called, and the only calls that are answered are those that describe tensors.
+``torch.save(module)`` writes a zip: ``data.pkl``, a pickle of the whole tree of objects, and one file a storage. The
+ordinary way to read such a pickle runs whatever it says. Here its classes become *records*, inert dictionaries that
+cannot be called; the calls that describe tensors are answered by a description; and a short list of names that modules
+carry about (signatures, annotations, devices) is read over: a call of them gives a blank. Everything else is refused.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 from torch import Tensor
@@ -33,6 +35,21 @@ _TYPES = {
     "BoolStorage": torch.bool,
     "ByteStorage": torch.uint8,
 }
+
+
+_BLANKS: dict[str, frozenset[str] | None] = {  # None: every name of the module
+    "inspect": None,  # the signatures that a message-passing module keeps of its own functions
+    "typing": None,
+    "operator": frozenset({"getitem"}),  # how annotations such as Optional[Tensor] are written
+    "functools": frozenset({"partial"}),
+    "collections": frozenset({"defaultdict", "Counter", "deque"}),
+    "builtins": frozenset({"type", "object", "int", "float", "bool", "str", "list", "tuple", "dict", "slice"}),
+    "torch": frozenset({"device", "Size"}),
+    "numpy": frozenset({"dtype", "ndarray"}),
+    "numpy.core.multiarray": frozenset({"scalar", "_reconstruct"}),
+    "_codecs": frozenset({"encode"}),
+}
+_BLANKS["__builtin__"] = _BLANKS["builtins"]
 
 
 class UnsafeFileError(ValueError):
@@ -63,6 +80,27 @@ class _Record(metaclass=_RecordType):
         if not isinstance(state, dict):
             raise UnsafeFileError(f"it gives {type(self).__name__} a state that is no dictionary")
         object.__setattr__(self, "attributes", state)
+
+
+class _BlankType(type):
+    """The type of every name that is read over."""
+
+    def __call__(cls, *args: object, **kwargs: object) -> _Blank:
+        return object.__new__(_Blank)
+
+    def __setattr__(cls, name: str, value: object) -> NoReturn:
+        raise UnsafeFileError(f"it asks to change {cls.__name__}")
+
+
+class _Blank(metaclass=_BlankType):
+    """What such a name, and a call of it, becomes: nothing, whatever is put into it."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: object) -> None: ...
+    def __setitem__(self, key: object, value: object) -> None: ...
+    def append(self, value: object) -> None: ...
+    def extend(self, values: object) -> None: ...
 
 
 class _Answer:
@@ -102,6 +140,8 @@ def _describe_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: A
     numbers = (offset, *size, *stride) if isinstance(size, tuple) and isinstance(stride, tuple) else (None,)
     if not isinstance(storage, _Storage) or not all(type(number) is int and number >= 0 for number in numbers):
         raise UnsafeFileError("it describes a tensor that makes no sense")
+    if math.prod(size) > storage.size:
+        raise UnsafeFileError("it describes a tensor that is larger than its storage")
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     if 0 not in size and last >= storage.size:
         raise UnsafeFileError("it describes a tensor that is larger than its storage")
@@ -114,12 +154,20 @@ def _describe_parameter(data: Any, *rest: Any) -> _Tensor:
     return data
 
 
+def _reconstruct(kind: Any, *rest: Any) -> Any:
+    if not isinstance(kind, _RecordType):
+        raise UnsafeFileError("it describes an object without a class")
+    return object.__new__(cast("type[_Record]", kind))
+
+
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         known = {
             ("collections", "OrderedDict"): OrderedDict,
             ("builtins", "set"): set,
             ("__builtin__", "set"): set,
+            ("copyreg", "_reconstructor"): _Answer(_reconstruct),
+            ("copy_reg", "_reconstructor"): _Answer(_reconstruct),
             ("torch._utils", "_rebuild_tensor_v2"): _Answer(_describe_tensor),
             ("torch._utils", "_rebuild_parameter"): _Answer(_describe_parameter),
         }
@@ -127,6 +175,8 @@ class _Unpickler(pickle.Unpickler):
             return known[module, name]
         if module == "torch" and name in _TYPES:
             return _StorageType(_TYPES[name])
+        if module in _BLANKS and ((names := _BLANKS[module]) is None or name in names):
+            return _Blank
         room = module.partition(".")[0]
         if room in sys.stdlib_module_names or room in ("__builtin__", "copy_reg", "exceptions", "nt"):
             raise UnsafeFileError(f"it names {module}.{name}, which no network is made of")
@@ -221,5 +271,3 @@ def _materialise(
         storages[key] = archive.read(member)  # checks the CRC
     flat = torch.frombuffer(bytearray(storages[key]), dtype=dtype)
     return flat.as_strided(tensor.size, tensor.stride, tensor.offset).clone()
-
-
