@@ -78,6 +78,17 @@ class CategoricalEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (*, F) -> (*, features)
         """Look the vectors up and sum them."""
+        codes = self.codes(x)
+        vectors = (
+            F.embedding(codes[:, 0], self.weight)
+            if codes.shape[1] == 1
+            else F.embedding_bag(codes, self.weight, mode="sum")
+        )
+        leading = x.shape if x.dim() == 1 and codes.shape[1] == 1 else x.shape[:-1]
+        return vectors.view(*leading, self.features)
+
+    def codes(self, x: Tensor) -> Tensor:  # (*, F) -> (rows, F)
+        """Return the row of ``weight`` that each feature reads."""
         if x.is_floating_point() or x.is_complex():
             raise TypeError(
                 f"CategoricalEncoder: expected integers, got {x.dtype}; call `.long()` if these are categories, "
@@ -96,11 +107,7 @@ class CategoricalEncoder(nn.Module):
         codes = x.reshape(-1, count).long()
         if self.validate and not torch.compiler.is_compiling():
             self._require_range(codes)
-        codes = codes + self.offsets
-        vectors = (
-            F.embedding(codes[:, 0], self.weight) if count == 1 else F.embedding_bag(codes, self.weight, mode="sum")
-        )
-        return vectors.view(*x.shape[:-1], self.features)
+        return codes + self.offsets
 
     def _require_range(self, codes: Tensor) -> None:
         outside = (codes < 0) | (codes >= self._limits)

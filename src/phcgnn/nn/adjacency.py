@@ -1,0 +1,80 @@
+r"""The edges of a batch, sorted once, so that a sum over neighbours never holds a tensor of size edges x width.
+
+Summing what the neighbours carry is the product with a 0/1 matrix. Its rows are bags of row numbers, which
+``embedding_bag`` sums without gathering them first; backward is the same with the transposed matrix, so that every
+layer of a network shares the two sortings and no step needs an atomic addition.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["Adjacency", "sum_rows"]
+
+
+class Adjacency(NamedTuple):
+    """Who sends to whom, by target and by source.
+
+    Shapes:
+        - **source, target:** ``(E,)``, sources of the edges sorted by target, and targets of those sorted by source
+        - **source_ptr, target_ptr:** ``(V + 1,)``, where the edges of each node begin in either
+        - **degree:** ``(V,)``, number of incoming edges
+
+    >>> path = Adjacency.from_edges(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), 3)
+    >>> path.sum(torch.tensor([[1.0], [10.0], [100.0]])).flatten()
+    tensor([ 10., 101.,  10.])
+    """
+
+    source: Tensor
+    source_ptr: Tensor
+    target: Tensor
+    target_ptr: Tensor
+    degree: Tensor
+
+    @classmethod
+    def from_edges(cls, edge_index: Tensor, num_nodes: int) -> Self:
+        """Sort the edges both ways."""
+        source, target = edge_index[0].long(), edge_index[1].long()
+        bounds = torch.arange(num_nodes + 1, device=edge_index.device)
+        targets, by_target = target.sort(stable=True)
+        sources, by_source = source.sort(stable=True)
+        source_ptr, target_ptr = torch.searchsorted(targets, bounds), torch.searchsorted(sources, bounds)
+        return cls(source[by_target], source_ptr, target[by_source], target_ptr, source_ptr.diff())
+
+    def sum(self, x: Tensor) -> Tensor:  # (V, k) -> (V, k)
+        """Sum what the neighbours of each node carry."""
+        return sum_rows(x, self.source, self.source_ptr, self.target, self.target_ptr)
+
+
+def sum_rows(x: Tensor, index: Tensor, ptr: Tensor, index_t: Tensor, ptr_t: Tensor) -> Tensor:
+    """Multiply by the 0/1 matrix whose row i has ones in the columns ``index[ptr[i]:ptr[i + 1]]``.
+
+    Args:
+        x: What is multiplied, ``(columns, k)``.
+        index: Columns of the ones, row by row.
+        ptr: Where each row begins, one entry more than there are rows.
+        index_t: The same of the transposed matrix, for the gradient.
+        ptr_t: Likewise.
+    """
+    return _SumRows.apply(x, index, ptr, index_t, ptr_t)
+
+
+class _SumRows(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, index: Tensor, ptr: Tensor, index_t: Tensor, ptr_t: Tensor) -> Tensor:
+        if x.shape[0] == 0 or x.shape[1] == 0:
+            return x.new_zeros(ptr.shape[0] - 1, x.shape[1])
+        return F.embedding_bag(index, x, ptr, mode="sum", include_last_offset=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        index, ptr, index_t, ptr_t = ctx.saved_tensors
+        return sum_rows(gradients[0].contiguous(), index_t, ptr_t, index, ptr), None, None, None, None

@@ -1,0 +1,232 @@
+"""How messages become one: by name, or any aggregation of PyTorch Geometric."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import aggr
+from torch_geometric.nn.aggr import Aggregation
+
+from phcgnn.errors import require_divisible
+from phcgnn.functional import join_components, split_components
+from phcgnn.nn.linear import PHMLinear, PHMOptions
+from phcgnn.registry import Registry
+
+__all__ = ["AGGREGATIONS", "SCALERS", "PNAAggregation", "SoftmaxAggregation", "build_aggregation"]
+
+AGGREGATIONS: Registry[Callable[[int], Aggregation]] = Registry("aggregation")
+"""Functions of the width; ``pna`` needs more and is built by :func:`build_aggregation` alone."""
+
+SCALERS: Registry[Callable[[Tensor, float, float], Tensor]] = Registry("scaler")
+"""Functions of the nodes' degrees, their mean and the mean of their ``log(degree + 1)``."""
+
+AGGREGATIONS.register("sum")(lambda features: aggr.SumAggregation())
+AGGREGATIONS.register("mean")(lambda features: aggr.MeanAggregation())
+AGGREGATIONS.register("min")(lambda features: aggr.MinAggregation())
+AGGREGATIONS.register("max")(lambda features: aggr.MaxAggregation())
+AGGREGATIONS.register("softmax")(lambda features: SoftmaxAggregation())
+AGGREGATIONS.register("std")(lambda features: aggr.StdAggregation())
+AGGREGATIONS.register("var")(lambda features: aggr.VarAggregation())
+AGGREGATIONS.register("median")(lambda features: aggr.MedianAggregation())
+AGGREGATIONS.register("power-mean")(lambda features: aggr.PowerMeanAggregation(learn=True))
+AGGREGATIONS.register("attentional")(lambda features: aggr.AttentionalAggregation(nn.Linear(features, 1)))
+AGGREGATIONS.register("deep-sets")(
+    lambda features: aggr.DeepSetsAggregation(
+        nn.Sequential(nn.Linear(features, features), nn.ReLU()), nn.Linear(features, features)
+    )
+)
+AGGREGATIONS.register("lstm")(lambda features: aggr.LSTMAggregation(features, features))
+AGGREGATIONS.register("set-transformer")(lambda features: aggr.SetTransformerAggregation(features))
+
+SCALERS.register("identity")(lambda degree, mean, log_mean: torch.ones_like(degree))
+SCALERS.register("amplification")(lambda degree, mean, log_mean: (degree + 1).log() / log_mean)
+SCALERS.register("attenuation")(lambda degree, mean, log_mean: log_mean / (degree.clamp_min(1) + 1).log())
+SCALERS.register("linear")(lambda degree, mean, log_mean: degree / mean)
+SCALERS.register("inverse-linear")(lambda degree, mean, log_mean: mean / degree.clamp_min(1))
+
+
+class SoftmaxAggregation(Aggregation):
+    r"""Mean of the messages, each channel weighted by a softmax over the incoming edges.
+
+    .. math:: \mathbf{m}_v = \sum_{u} \mathbf{a}_{uv} \odot \mathbf{x}_{uv}, \qquad
+              \mathbf{a}_{uv} = \frac{\exp(\beta\, \mathbf{x}_{uv})}{\sum_{w} \exp(\beta\, \mathbf{x}_{wv})}
+
+    :math:`\beta` is one learnable number, which starts at 1: near 0 this is the mean, far above it the maximum. A set
+    without elements gives zero. The weights are taken in float32 or wider, and normalised after the sum, so that no
+    division is as large as the messages.
+
+    Shapes:
+        - **input:** :math:`(E, k)`, and the set of each row
+        - **output:** :math:`(V, k)`
+
+    >>> SoftmaxAggregation()(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([0, 0, 2]), dim_size=3).flatten()
+    tensor([0.7311, 0.0000, 5.0000], grad_fn=...)
+    """
+
+    def __init__(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.beta = nn.Parameter(torch.empty((), device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start at 1."""
+        nn.init.ones_(self.beta)
+
+    def forward(
+        self,
+        x: Tensor,
+        index: Tensor | None = None,
+        ptr: Tensor | None = None,
+        dim_size: int | None = None,
+        dim: int = -2,
+        max_num_elements: int | None = None,
+    ) -> Tensor:
+        """Aggregate."""
+        self.assert_two_dimensional_input(x, dim)
+        if index is None:
+            index = _index_of(ptr, x.shape[0])
+        size = int(index.max()) + 1 if dim_size is None else dim_size
+        wide = torch.promote_types(x.dtype, torch.float32)
+        logits = x.to(wide) * self.beta
+        highest = logits.detach().new_zeros(size, x.shape[1])
+        highest = highest.scatter_reduce(0, index[:, None].expand_as(x), logits.detach(), "amax", include_self=False)
+        weights = (logits - highest.index_select(0, index)).exp()
+        zeros = weights.new_zeros(size, x.shape[1])
+        total = zeros.index_add(0, index, weights)  # at least 1 where there are messages
+        return (zeros.index_add(0, index, weights * x) / total.clamp_min(1)).to(x.dtype)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class PNAAggregation(Aggregation):
+    r"""Several aggregators times several scalers of the degree, then one PHM layer back to the width.
+
+    .. math:: \mathbf{m}_v = \text{PHM}\Big(\big\Vert_{s, a}\; s(d_v)\, a\{\mathbf{x}_{uv}\}\Big)
+
+    (Corso et al., 2020). The mean degree and the mean of :math:`\log(d + 1)` are those over the nodes of the training
+    data: each degree counts as often as it occurs. Components stay together: component p of the concatenation holds
+    component p of every term.
+
+    Args:
+        features (int): Width.
+        n (int): Number of components.
+        degrees (sequence of int): Histogram of the training nodes' degrees: entry d is the number of nodes with d
+            incoming edges.
+        aggregators (sequence of str): Names in :data:`AGGREGATIONS`.
+        scalers (sequence of str): Names in :data:`SCALERS`.
+        **options: Whatever else :class:`PHMLinear` takes.
+
+    >>> pna = PNAAggregation(8, n=2, degrees=[0, 3, 5])
+    >>> pna(torch.randn(4, 8), torch.tensor([0, 0, 1, 2]), dim_size=3).shape
+    torch.Size([3, 8])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        n: int = 4,
+        *,
+        degrees: Sequence[int],
+        aggregators: Sequence[str] = ("mean", "min", "max", "std"),
+        scalers: Sequence[str] = ("identity", "amplification", "attenuation"),
+        **options: Unpack[PHMOptions],
+    ) -> None:
+        require_divisible("PNAAggregation", n, features=features)
+        histogram = torch.as_tensor(degrees, dtype=torch.float64)
+        if histogram.dim() != 1 or (histogram < 0).any() or not histogram[1:].sum() > 0:
+            raise ValueError(
+                "PNAAggregation: `degrees` must count the nodes of each degree, some of them above 0, "
+                f"got {list(degrees)!r}; torch.bincount of the training nodes' degrees gives it."
+            )
+        if not aggregators or not scalers:
+            raise ValueError("PNAAggregation: `aggregators` and `scalers` must name at least one each.")
+        super().__init__()
+        self.features, self.n = features, n
+        self.aggregators, self.scalers = tuple(aggregators), tuple(scalers)
+        self._scale = [SCALERS[name] for name in scalers]
+        self.aggregate = nn.ModuleList(AGGREGATIONS[name](features) for name in aggregators)
+        nodes, values = histogram.sum(), torch.arange(len(histogram))
+        self.mean_degree = float((histogram * values).sum() / nodes)
+        self.mean_log_degree = float((histogram * (values + 1).log()).sum() / nodes)
+        self.project = PHMLinear(features * len(aggregators) * len(scalers), features, n, **options)
+
+    def reset_parameters(self) -> None:
+        """Start the aggregators and the projection anew."""
+        for module in (*self.aggregate, self.project):
+            module.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor,
+        index: Tensor | None = None,
+        ptr: Tensor | None = None,
+        dim_size: int | None = None,
+        dim: int = -2,
+        max_num_elements: int | None = None,
+    ) -> Tensor:
+        """Aggregate."""
+        self.assert_two_dimensional_input(x, dim)
+        if index is None:
+            index = _index_of(ptr, x.shape[0])
+        size = int(index.max()) + 1 if dim_size is None else dim_size
+        degree = x.new_zeros(size).index_add(0, index, x.new_ones(index.shape[0]))
+        terms = [module(x, index, dim_size=size, dim=dim) for module in self.aggregate]
+        scales = [scale(degree, self.mean_degree, self.mean_log_degree)[:, None] for scale in self._scale]
+        parts = [split_components(term * scale, self.n) for scale in scales for term in terms]
+        return self.project(join_components(torch.cat(parts, dim=-1)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.features}, n={self.n}, {self.aggregators} x {self.scalers})"
+
+
+def build_aggregation(aggregation: str | Aggregation, features: int) -> Aggregation:
+    """Return a new aggregation for a name, the argument itself for an instance.
+
+    Args:
+        aggregation: A name in :data:`AGGREGATIONS`; the name of a class of ``torch_geometric.nn.aggr`` that needs no
+            arguments, or the widths of its input and output alone; or an instance of any such class.
+        features: Width of the messages.
+
+    >>> build_aggregation("median", 8), build_aggregation("MulAggregation", 8)
+    (MedianAggregation(), MulAggregation())
+    """
+    if isinstance(aggregation, Aggregation):
+        return aggregation
+    if isinstance(aggregation, str) and aggregation not in AGGREGATIONS:
+        for name, kind in vars(aggr).items():
+            if not isinstance(kind, type) or not issubclass(kind, Aggregation) or kind is Aggregation:
+                continue
+            if _plain(aggregation) in (_plain(name), _plain(name.removesuffix("Aggregation"))):
+                return _build_of_pyg(kind, features)
+    return AGGREGATIONS[aggregation](features)
+
+
+def _build_of_pyg(kind: type[Aggregation], features: int) -> Aggregation:
+    needed = [
+        name
+        for name, parameter in list(inspect.signature(kind.__init__).parameters.items())[1:]
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    widths = ("in_channels", "out_channels", "channels")
+    unknown = [name for name in needed if name not in widths]
+    if unknown:
+        raise ValueError(
+            f"{kind.__name__} needs {', '.join(f'`{name}`' for name in unknown)}, which a name cannot give; "
+            f"pass an instance: torch_geometric.nn.aggr.{kind.__name__}(...)."
+        )
+    return kind(**dict.fromkeys(needed, features))
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def _index_of(ptr: Tensor | None, rows: int) -> Tensor:
+    if ptr is None:
+        raise ValueError("an aggregation needs `index` or `ptr`.")
+    return torch.repeat_interleave(torch.arange(ptr.shape[0] - 1, device=ptr.device), ptr.diff(), output_size=rows)

@@ -1,0 +1,166 @@
+"""The message-passing layer."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import Aggregation, MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
+
+from phcgnn.errors import ShapeError
+from phcgnn.nn.activation import Activation, build_activation
+from phcgnn.nn.adjacency import Adjacency
+from phcgnn.nn.aggregation import PNAAggregation, SoftmaxAggregation, build_aggregation
+from phcgnn.nn.linear import PHMLinear, PHMOptions
+from phcgnn.nn.mlp import PHMLP
+
+__all__ = ["PHCConv"]
+
+
+_ANY_ORDER = (SumAggregation, MeanAggregation, MinAggregation, MaxAggregation, SoftmaxAggregation, PNAAggregation)
+
+
+class PHCConv(MessagePassing):
+    r"""Message passing with a PHM transform, Eq. (12)-(13).
+
+    .. math:: \mathbf{m}_v = \bigoplus_{u \in N(v)} \phi(\mathbf{h}_u + \mathbf{e}_{uv}), \qquad
+              \mathbf{h}'_v = \text{PHM}(\mathbf{h}_v + \mathbf{m}_v)
+
+    :math:`\bigoplus` is any aggregation, :math:`\phi` an activation (none by default); with ``mlp`` the transform is
+    ``PHM -> norm -> activation -> PHM``. Node v hears u for each edge ``(u, v)`` of ``edge_index``.
+
+    Cost: with sum or mean and no :math:`\phi` the neighbours are summed without a tensor of size edges x width, forward
+    and backward; what edges carry is summed apart. Every other aggregation gathers the messages.
+
+    Args:
+        in_features (int): Width of the nodes and of the edges' embeddings.
+        out_features (int): Width of the output.
+        n (int): Dimension of the rule.
+        aggregation (str or Aggregation): A name in :data:`phcgnn.nn.aggregation.AGGREGATIONS`, or any
+            ``torch_geometric.nn.aggr.Aggregation``.
+        mlp (bool): Whether the transform has two PHM layers.
+        message_activation (str or callable, optional): :math:`\phi`.
+        norm (str or nn.Module, optional): Norm between the two PHM layers.
+        activation (str or callable, optional): Activation between them.
+        **options: Whatever else :class:`PHMLinear` takes.
+
+    Shapes:
+        - **x:** :math:`(V, F_{in})`
+        - **edge_index:** :math:`(2, E)`
+        - **edge_attr, optional:** :math:`(E, F_{in})`, embedded to the width
+        - **output:** :math:`(V, F_{out})`
+
+    >>> conv = PHCConv(8, 12, n=4)
+    >>> conv(torch.randn(3, 8), torch.tensor([[0, 1], [1, 2]]), torch.randn(2, 8)).shape
+    torch.Size([3, 12])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        n: int = 4,
+        *,
+        aggregation: str | Aggregation = "sum",
+        mlp: bool = True,
+        message_activation: str | Activation | None = None,
+        norm: str | nn.Module | None = "component",
+        activation: str | Activation | None = "relu",
+        **options: Unpack[PHMOptions],
+    ) -> None:
+        aggregator = build_aggregation(aggregation, in_features)
+        super().__init__(aggr=aggregator.to(device=options.get("device"), dtype=options.get("dtype")))
+        self.in_features, self.out_features, self.n = in_features, out_features, n
+        self.message_activation = build_activation(message_activation)
+        self.transform: PHMLP | PHMLinear = (
+            PHMLP(in_features, out_features, n, norm=norm, activation=activation, **options)
+            if mlp
+            else PHMLinear(in_features, out_features, n, **options)
+        )
+
+    @property
+    def sums(self) -> bool:
+        """Whether messages are summed or averaged as they are, so that nodes and edges can be summed apart."""
+        linear = type(self.aggr_module) in (SumAggregation, MeanAggregation)
+        watched = self.explain or self._message_forward_hooks or self._propagate_forward_hooks
+        watched = watched or self._message_forward_pre_hooks or self._propagate_forward_pre_hooks
+        watched = watched or self._aggregate_forward_hooks or self._aggregate_forward_pre_hooks
+        return linear and isinstance(self.message_activation, nn.Identity) and not watched
+
+    def reset_parameters(self) -> None:
+        """Start the aggregation and the transform anew."""
+        self.aggr_module.reset_parameters()
+        self.transform.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Apply the layer."""
+        self._require_shapes(x, edge_index, edge_attr)
+        if self.sums:
+            adjacency = Adjacency.from_edges(edge_index, x.shape[0])
+            edges = None if edge_attr is None else x.new_zeros(x.shape).index_add(0, edge_index[1], edge_attr.to(x))
+            return self.combine(x, self.sum_neighbours(x, adjacency, edges))
+        return self.combine(x, self.gather_neighbours(x, edge_index, edge_attr))
+
+    def sum_neighbours(self, x: Tensor, adjacency: Adjacency, edges: Tensor | None) -> Tensor:
+        """Return the messages' sum or mean, given the sum of the embeddings of each node's edges, where :attr:`sums`.
+
+        Shapes:
+            - **x, edges, output:** :math:`(V, F_{in})`
+        """
+        received = adjacency.sum(x)
+        if edges is not None:
+            received = received + edges
+        if isinstance(self.aggr_module, MeanAggregation):
+            received = received / adjacency.degree.clamp_min(1)[:, None].to(received.dtype)
+        return received
+
+    def gather_neighbours(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
+        """Return the aggregated messages, whatever the aggregation.
+
+        Shapes:
+            - **x, output:** :math:`(V, F_{in})`
+            - **edge_attr:** :math:`(E, F_{in})`
+        """
+        if not isinstance(self.aggr_module, _ANY_ORDER):  # some of PyG's want the edges sorted, and at least one
+            if edge_index.shape[1] == 0:
+                return torch.zeros_like(x)
+            order = edge_index[1].argsort(stable=True)
+            edge_index, edge_attr = edge_index[:, order], None if edge_attr is None else edge_attr[order]
+        return self.propagate(edge_index, x=x, edge_attr=edge_attr, size=(x.shape[0], x.shape[0]))
+
+    def message(self, x_j: Tensor, edge_attr: Tensor | None) -> Tensor:  # (E, F_in), (E, F_in) -> (E, F_in)
+        """Return what an edge carries."""
+        return self.message_activation(x_j if edge_attr is None else x_j + edge_attr)
+
+    def combine(self, x: Tensor, received: Tensor) -> Tensor:  # (V, F_in), (V, F_in) -> (V, F_out)
+        """Add what was received to what was there and transform it."""
+        if received.shape != x.shape:
+            raise ShapeError(
+                f"PHCConv: the output of {self.aggr_module}",
+                got=received.shape,
+                expected=x.shape,
+                hint="the aggregation must keep the width",
+            )
+        return self.transform(x + received)
+
+    def _require_shapes(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> None:
+        if x.dim() != 2 or x.shape[1] != self.in_features:
+            raise ShapeError("PHCConv: `x`", got=x.shape, expected=("V", self.in_features))
+        if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+            raise ShapeError("PHCConv: `edge_index`", got=edge_index.shape, expected=(2, "E"))
+        if edge_attr is not None and edge_attr.shape != (edge_index.shape[1], self.in_features):
+            raise ShapeError(
+                "PHCConv: `edge_attr`",
+                got=edge_attr.shape,
+                expected=(edge_index.shape[1], self.in_features),
+                hint="embed the edges' features to the width first, e.g. by CategoricalEncoder or ContinuousEncoder",
+            )
+
+    def __repr__(self) -> str:
+        return nn.Module.__repr__(self)
+
+    def extra_repr(self) -> str:
+        """Describe the layer for ``repr``."""
+        return f"{self.in_features}, {self.out_features}, n={self.n}"
