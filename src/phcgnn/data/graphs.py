@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -156,23 +157,11 @@ class GraphStore:
 
     def to(self, device: torch.device | str) -> GraphStore:
         """Return a store whose batches are made on ``device``; pointers, splits and texts stay on the CPU."""
-
-        def move(value: Tensor | None) -> Tensor | None:
-            return None if value is None else value.to(device)
-
-        graphs = PackedGraphs(
-            self.x.to(device), self.edge_index.to(device), self.edge_attr.to(device), self.node_ptr, self.edge_ptr
-        )
-        return GraphStore(
-            graphs,
-            metadata=self.metadata,
-            y=move(self.y),
-            splits=self.splits,
-            ids=self.ids,
-            smiles=self.smiles,
-            pos=move(self.pos),
-            weights=move(self.weights),
-        )
+        moved = copy.copy(self)
+        for name in ("x", "edge_index", "edge_attr", "y", "pos", "weights"):
+            value: Tensor | None = getattr(self, name)
+            setattr(moved, name, None if value is None else value.to(device))
+        return moved
 
     def batch(
         self,
@@ -334,6 +323,8 @@ class GraphStore:
             require_rows("pos", self.pos, nodes, self.pos.shape[-1])
         if self.weights is not None:
             require_rows("weights", self.weights, graphs)
+            if not bool((self.weights.isfinite() & (self.weights >= 0)).all()):
+                raise DataError("`weights` must be finite and not negative.")
         for name in ("ids", "smiles"):
             texts: Texts | None = getattr(self, name)
             if texts is not None and len(texts) != graphs:

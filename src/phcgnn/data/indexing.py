@@ -22,7 +22,7 @@ def as_index(indices: Indices, size: int) -> npt.NDArray[np.int64]:
     (array([0, 4, 0]), array([3, 1]), array([0, 2]))
     """
     if isinstance(indices, slice):
-        return np.arange(size, dtype=np.int64)[indices]
+        return np.ascontiguousarray(np.arange(size, dtype=np.int64)[indices])
     if isinstance(indices, Tensor):
         indices = indices.detach().cpu().numpy()
     found = np.asarray(indices)
@@ -36,7 +36,7 @@ def as_index(indices: Indices, size: int) -> npt.NDArray[np.int64]:
         return np.flatnonzero(found)
     if found.dtype.kind not in "iu":
         raise TypeError(f"GraphStore: indices must be integers or a mask, got {found.dtype}.")
-    index = found.astype(np.int64, copy=False)
+    index = np.ascontiguousarray(found, np.int64)
     low, high = int(index.min()), int(index.max())
     if low < -size or high >= size:
         raise IndexError(f"GraphStore: index {low if low < -size else high} is out of range, there are {size} graphs.")

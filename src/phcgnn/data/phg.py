@@ -53,7 +53,7 @@ def write_phg(path: str | Path, tensors: Mapping[str, Tensor], metadata: StoreMe
             "format": FORMAT,
             "schema": str(SCHEMA),
             "store": metadata.to_json(),
-            "tensors": json.dumps(list(tensors)),
+            "tensors": "\n".join(tensors),
             "sha256": _digest(held, metadata),
         }
     }
@@ -91,7 +91,7 @@ def read_phg(path: str | Path, *, verify: bool = True) -> tuple[dict[str, Tensor
             if header.get("format") != FORMAT:
                 raise DataError(f"{path} is a safetensors file, but no phcgnn store; expected one written by phcgnn.")
             _require_schema(path, header.get("schema", ""))
-            names = json.loads(header.get("tensors", "[]"))
+            names = header.get("tensors", "").split("\n")  # in the order in which they were given
             if sorted(names) != sorted(file.keys()) or not {*REQUIRED} <= {*names}:
                 raise DataError(f"{path} is damaged: it lacks tensors or has some too many; write it again.")
             tensors = {name: file.get_tensor(name) for name in names}

@@ -156,8 +156,8 @@ def require_targets(y: Tensor, metadata: StoreMetadata, rows: int) -> None:
 def require_splits(splits: Mapping[str, Tensor], graphs: int) -> None:
     """Check that splits hold positions of graphs."""
     for name, index in splits.items():
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"a split is named by a text, got {name!r}.")
+        if not isinstance(name, str) or not name.isprintable() or not name:
+            raise TypeError(f"a split is named by a text of one line, got {name!r}.")
         if index.dim() != 1 or index.dtype != torch.int64:
             raise TypeError(
                 f"split {name!r} must be a vector of int64, got {index.dtype} of shape {tuple(index.shape)}."
