@@ -63,8 +63,14 @@ DATASETS: Registry[Benchmark] = Registry("data set")
 
 
 @contextlib.contextmanager
-def official_reader(folder: Path, files: Sequence[str]) -> Iterator[None]:
-    """Run an official loader quietly, and turn its failures into one message that names the file to replace."""
+def official_reader(folder: Path, files: Sequence[str], cache: Path) -> Iterator[None]:
+    """Run an official loader quietly, and turn its failures into one message that says what to do.
+
+    Args:
+        folder: Where its files are.
+        files: Their names.
+        cache: Where it keeps what it made of them.
+    """
     try:
         with (
             contextlib.redirect_stdout(io.StringIO()),
@@ -74,16 +80,17 @@ def official_reader(folder: Path, files: Sequence[str]) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # whatever a loader makes of a damaged file
-        broken = damaged(folder, files)
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}"
-        if broken:
-            advice = f"{', '.join(str(folder / name) for name in broken)} is cut short or damaged; replace it"
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no reason given')}"
+        if broken := damaged(folder, files):
+            advice = (
+                f"{', '.join(str(folder / name) for name in broken)} is cut short or damaged; replace it by a complete"
+            )
+            advice += " copy"
+        elif cache.is_dir():
+            advice = f"perhaps {cache} is left from a run that was interrupted; delete it"
         else:
-            advice = f"a file in {folder} is damaged; replace the folder"
-        raise DataError(
-            f"{folder} cannot be read ({reason}). {advice} by a complete copy, delete {folder / 'processed'} if it is "
-            "there, and run again."
-        ) from error
+            advice = "replace it by a complete copy"
+        raise DataError(f"{folder} cannot be read ({reason}): {advice}, and run again.") from error
 
 
 def store_of_splits(parts: Mapping[str, FlatDataset], metadata: StoreMetadata) -> GraphStore:

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import os
 import shutil
+import urllib.error
 import urllib.request
 import zipfile
 import zlib
@@ -54,6 +55,8 @@ def provide(folder: Path, files: Sequence[str], remotes: Sequence[Remote], progr
             try:
                 _download(remote.url, remote.archive, progress)
             except (OSError, http.client.HTTPException) as error:
+                if isinstance(error, urllib.error.HTTPError):
+                    error.close()  # it holds the answer open
                 raise DataError(
                     f"{_listed(folder, files)} missing, and {remote.url} cannot be fetched ({error}). Fetch it on "
                     f"another machine, put it at {remote.archive.absolute()}, and run again; or point --root at a "

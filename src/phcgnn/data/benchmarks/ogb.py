@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ATOM_FEATURES", "BOND_FEATURES", "OpenGraphBenchmark"]
 
 ATOM_FEATURES = (119, 4, 12, 12, 10, 6, 6, 2, 2)
-"""Categories of OGB's nine atom features."""
+"""Categories of OGB's nine atom features. Later OGB tells a fifth chirality, which its data sets do not hold."""
 
 BOND_FEATURES = (5, 6, 2)
 """Categories of OGB's three bond features."""
@@ -71,7 +71,7 @@ class OpenGraphBenchmark(Benchmark):
         inner = official["download_name"]
         provide(folder, files, [Remote(official["url"], root / official["url"].rpartition("/")[2], inner)], progress)
         progress(f"reading {self.name}")
-        with official_reader(folder, files):
+        with official_reader(folder, files, folder / "processed"):
             dataset, split = _read(self.name, root)
         flat = flatten(dataset)
         progress("packing")
@@ -134,7 +134,10 @@ def _mapping(folder: Path) -> tuple[tuple[str, ...], list[str] | None]:
     path = folder / "mapping" / "mol.csv.gz"
     if not path.is_file():
         return (), None
-    with official_reader(folder, ["mapping/mol.csv.gz"]), gzip.open(path, "rt", newline="") as file:
+    with (
+        official_reader(folder, ["mapping/mol.csv.gz"], folder / "processed"),
+        gzip.open(path, "rt", newline="") as file,
+    ):
         rows = csv.reader(file)
         header = next(rows)
         column = header.index("smiles")

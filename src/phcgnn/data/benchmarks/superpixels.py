@@ -57,7 +57,7 @@ class Superpixels(Benchmark):
         parts = {}
         for number, split in enumerate(SPLITS):
             progress(f"reading {split}", number, len(SPLITS))
-            with official_reader(folder, [f"raw/{file}"]):
+            with official_reader(folder, [f"raw/{file}"], folder / "processed"):
                 dataset = GNNBenchmarkDataset(str(root), name=self.name, split=split)
             parts[split] = _with_positions(flatten(dataset))
         progress("packing")

@@ -54,7 +54,7 @@ class Zinc(Benchmark):
         parts = {}
         for number, split in enumerate(SPLITS):
             progress(f"reading {split}", number, len(SPLITS))
-            with official_reader(folder, FILES):
+            with official_reader(folder, FILES, folder / ("subset" if self.subset else "full") / "processed"):
                 parts[split] = flatten(OfficialZINC(str(folder), subset=self.subset, split=split))
         progress("packing")
         return store_of_splits(parts, self.metadata)
