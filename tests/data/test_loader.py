@@ -169,7 +169,13 @@ def test_ranks_share_one_epoch(pad, world_size, shuffle, drop_last):
     lengths = {len(part) for part in parts}
     rounds = math.ceil(len(whole) / world_size)
     dealt = [parts[i % world_size][i // world_size] for i in range(sum(map(len, parts)))]
-    if not shuffle:
+    if shuffle and not pad and world_size > 1:
+        together = held(STORE.loader(10 * world_size, **settings))
+        steps = [flat(step) for step in zip(*parts, strict=True)]
+        assert flat(steps) == flat(together)
+        assert steps[:-1] == together[: len(steps) - 1]  # the last may have taken in the rest
+        assert all(max(map(len, step)) - min(map(len, step)) <= 1 for step in zip(*parts, strict=True))
+    elif not shuffle:
         assert dealt == whole
         assert max(lengths) - min(lengths) <= 1
     elif drop_last:
@@ -288,3 +294,32 @@ def test_repr():
     text = repr(STORE.loader(10, pad=True, rank=1, world_size=2))
     assert "shape=PaddedShape(graphs=11" in text
     assert "rank=1 of 2" in text
+
+
+def test_fewer_graphs_than_ranks():
+    parts = [
+        held(STORE.loader(4, shuffle=True, generator=0, split=torch.tensor([3, 5]), rank=rank, world_size=5))
+        for rank in range(5)
+    ]
+    assert [len(part) for part in parts] == [1] * 5
+    assert all(len(part[0]) == 1 for part in parts)
+    joined = [
+        held(STORE.loader(2, shuffle=True, generator=0, split=torch.arange(9), rank=rank, world_size=2))
+        for rank in range(2)
+    ]
+    assert [[len(batch) for batch in part] for part in joined] == [[2, 3], [2, 2]]
+
+
+def test_drawing_by_weight():
+    members = torch.arange(10)
+    weights = torch.tensor([0.0] * 8 + [1.0, 3.0])
+    loader = STORE.loader(5, shuffle=True, generator=0, split=members, draw=weights)
+    drawn = torch.cat([torch.cat(loader.indices()) for _ in range(200) if list(loader) is not None])
+    assert len(drawn) == 2000
+    assert set(drawn.tolist()) == {8, 9}
+    assert abs((drawn == 9).double().mean() - 0.75) < 0.05
+    for draw, message in [(weights[:3], "shape"), (weights * 0, "not all of them 0"), (-weights, "at least 0")]:
+        with pytest.raises(ValueError, match=message):
+            STORE.loader(5, shuffle=True, split=members, draw=draw)
+    with pytest.raises(ValueError, match="needs shuffle=True"):
+        STORE.loader(5, split=members, draw=weights)

@@ -196,6 +196,7 @@ class GraphStore:
         split: str | Tensor | None = None,
         compact: bool = False,
         csr: bool = False,
+        draw: Tensor | None = None,
         rank: int = 0,
         world_size: int = 1,
     ) -> GraphLoader:
@@ -210,6 +211,7 @@ class GraphStore:
             split=split,
             compact=compact,
             csr=csr,
+            draw=draw,
             rank=rank,
             world_size=world_size,
         )

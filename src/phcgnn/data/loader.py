@@ -15,7 +15,7 @@ from torch_geometric.data import Batch
 
 from phcgnn.data.batching import PaddedShape, assemble
 from phcgnn.data.indexing import as_index
-from phcgnn.errors import DataError, require_positive
+from phcgnn.errors import DataError, ShapeError, require_positive
 
 if TYPE_CHECKING:
     from phcgnn.data.graphs import GraphStore
@@ -44,9 +44,11 @@ class GraphLoader:
     the B largest graphs need, never less than the largest one needs. A batch that would not fit ends early, and the
     graph that did not fit starts the next batch: nothing fails, nothing is lost, an epoch just has one batch more.
 
-    **Ranks.** Every rank builds the same global list of batches and takes each ``world_size``-th. With ``shuffle``, all
-    ranks get equally many: the last round is completed with batches from the start of the epoch (or cut, with
-    ``drop_last``). Without, nothing is repeated, so that scores over all ranks count every graph once.
+    **Ranks.** Every rank plans the same epoch. With ``shuffle``, without ``pad``, a step's ``batch_size * world_size``
+    graphs are those that a single process with that batch size would take, shared evenly, the last step included. With
+    ``pad`` each rank takes every ``world_size``-th batch, and the last round is completed with batches from the start
+    of the epoch (or cut, with ``drop_last``). Without ``shuffle`` nothing is repeated, so that scores over all ranks
+    count every graph once.
 
     Args:
         store: Where the graphs are; batches are made on its device.
@@ -58,6 +60,8 @@ class GraphLoader:
         split: A split's name, or positions; None takes every graph.
         compact: See :meth:`GraphStore.batch`.
         csr: See :meth:`GraphStore.batch`.
+        draw: One weight a member of the split: an epoch draws as many graphs as there are, with replacement, in
+            proportion to them. Needs ``shuffle``.
         rank: Which share of the batches this process takes.
         world_size: How many shares there are.
     """
@@ -74,6 +78,7 @@ class GraphLoader:
         split: str | Tensor | None = None,
         compact: bool = False,
         csr: bool = False,
+        draw: Tensor | None = None,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -86,6 +91,7 @@ class GraphLoader:
         self.store, self.batch_size, self.shuffle, self.drop_last = store, batch_size, shuffle, drop_last
         self.compact, self.csr, self.rank, self.world_size = compact, csr, rank, world_size
         self.members = _members(store, split)
+        self.draw = _require_draw(draw, len(self.members), shuffle)
         self.seed = _draw_seed(generator) if shuffle else 0
         self._nodes = np.diff(store.node_ptr_host)[self.members]
         self._edges = np.diff(store.edge_ptr_host)[self.members]
@@ -135,20 +141,24 @@ class GraphLoader:
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
             "drop_last": self.drop_last,
+            "drawn": self.draw is not None,
             "world_size": self.world_size,
             "shape": None if self.shape is None else [self.shape.graphs, self.shape.nodes, self.shape.edges],
         }
 
     def _plan(self, epoch: int) -> list[Index]:
         if self._planned is None or self._planned[0] != epoch:
-            batches = self._cut(self._permutation(epoch))
-            self._planned = (epoch, self._share(batches))
+            order = self._permutation(epoch)
+            together = self.shuffle and self.shape is None and self.world_size > 1
+            self._planned = (epoch, self._share_steps(order) if together else self._share(self._cut(order)))
         return self._planned[1]
 
     def _permutation(self, epoch: int) -> Index:
         if not self.shuffle:
             return np.arange(len(self.members))
         generator = torch.Generator().manual_seed((self.seed + epoch * 0x9E3779B97F4A7C15) % 2**63)
+        if self.draw is not None:
+            return torch.multinomial(self.draw, len(self.draw), replacement=True, generator=generator).numpy()
         return torch.randperm(len(self.members), generator=generator).numpy()
 
     def _cut(self, order: Index) -> list[Index]:
@@ -169,6 +179,22 @@ class GraphLoader:
         if self.drop_last and batches and len(batches[-1]) < size:
             batches.pop()
         return batches
+
+    def _share_steps(self, order: Index) -> list[Index]:
+        """Share every step's graphs among the ranks.
+
+        A last step of fewer graphs than ranks joins the one before; where there is none, its graphs are repeated.
+        """
+        size = self.batch_size * self.world_size
+        if self.drop_last:
+            order = order[: len(order) // size * size]
+        elif len(order) < self.world_size:
+            order = np.resize(order, self.world_size if len(order) else 0)
+        cuts = list(range(0, len(order), size))
+        if len(cuts) > 1 and len(order) - cuts[-1] < self.world_size:
+            cuts.pop()
+        steps = np.split(order, cuts[1:]) if cuts else []
+        return [self.members[np.array_split(step, self.world_size)[self.rank]] for step in steps]
 
     def _share(self, batches: list[Index]) -> list[Index]:
         if self.shuffle and batches and (over := len(batches) % self.world_size):
@@ -212,6 +238,18 @@ def _members(store: GraphStore, split: str | Tensor | None) -> Index:
             raise DataError(f"GraphStore: there is no split {split!r} in {store.metadata.name!r}; it has {known}.")
         split = store.splits[split]
     return as_index(split, len(store))
+
+
+def _require_draw(draw: Tensor | None, members: int, shuffle: bool) -> Tensor | None:
+    if draw is None:
+        return None
+    if not shuffle:
+        raise ValueError("GraphStore.loader: `draw` needs shuffle=True.")
+    if draw.shape != (members,):
+        raise ShapeError("GraphStore.loader: `draw`", got=draw.shape, expected=(members,))
+    if not (bool((draw >= 0).all()) and float(draw.sum()) > 0):
+        raise ValueError("GraphStore.loader: `draw` must hold weights of at least 0, not all of them 0.")
+    return draw.double().cpu()
 
 
 def _draw_seed(generator: torch.Generator | int | None) -> int:

@@ -32,7 +32,7 @@ class TrainingConfig(FrozenConfig):
         lambda2: Factor of the rule penalty.
         penalty_scale: ``lr`` multiplies the penalties with the current learning rate, as released; ``one`` does not.
         class_balance: ``weights`` makes yes and no (or all classes) count alike, ``sampling`` draws them alike often.
-        standardise: Whether targets are brought to mean 0 and deviation 1. (default: for regression on own tables)
+        standardise: Whether targets of a regression are brought to mean 0 and deviation 1.
         optimizer: ``adam`` or ``adamw``.
         lr: Learning rate.
         weight_decay: Of the optimizer itself.
@@ -62,7 +62,7 @@ class TrainingConfig(FrozenConfig):
     lambda2: float = 0.0
     penalty_scale: PenaltyScale = "lr"
     class_balance: Balance = "none"
-    standardise: bool | None = None
+    standardise: bool = False
     optimizer: str = "adam"
     lr: float = 1e-3
     weight_decay: float = 0.0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["Processes"]
+from phcgnn.nn import PHCNorm, WhiteningNorm
+
+__all__ = ["Processes", "SynchronisedNorm", "synchronise_norms"]
 
 T = TypeVar("T")
 
@@ -44,3 +46,65 @@ class Processes:
     def gather(self, rows: Tensor) -> Tensor:
         """Return the rows of all processes, one rank after the other; they may have different numbers of rows."""
         return rows if self.count == 1 else torch.cat(self.collect(rows))
+
+
+class SynchronisedNorm(PHCNorm):
+    """:class:`~phcgnn.nn.PHCNorm` whose batch statistics are taken over the rows of all processes.
+
+    Works wherever the processes can sum a tensor; torch's own ``SyncBatchNorm`` runs on GPUs alone. Costs two sums of
+    ``k + 1`` numbers a forward and as many a backward.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:  # (*, k) -> (*, k)
+        """Apply the norm."""
+        if not self.training:
+            return super().forward(x)
+        rows = x.reshape(-1, self.num_features)
+        wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        sums: Tensor = _Sum.apply(torch.cat([wide.sum(0), wide.new_full((1,), len(wide))]))
+        count = sums[-1].detach()
+        mean = sums[:-1] / count
+        centred = wide - mean
+        variance: Tensor = _Sum.apply(centred.square().sum(0)) / count
+        with torch.no_grad():
+            self._track(mean, variance * count / (count - 1).clamp_min(1), count > 1)
+        alone = count <= 1  # as PHCNorm: one row has no variance, so the running statistics stand in
+        mean = torch.where(alone, self.running_mean.to(wide), mean)  # type: ignore[union-attr]
+        variance = torch.where(alone, self.running_var.to(wide), variance)  # type: ignore[union-attr]
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        return ((wide - mean) * scale + self.bias).to(x.dtype).view_as(x)
+
+    def _track(self, mean: Tensor, variance: Tensor, several: Tensor) -> None:
+        momentum = self.momentum if self.momentum is not None else 0.1
+        weight = torch.where(several, momentum, 0.0)
+        self.running_mean.lerp_(mean.to(self.running_mean), weight.to(self.running_mean))  # type: ignore[union-attr]
+        self.running_var.lerp_(variance.to(self.running_var), weight.to(self.running_var))  # type: ignore[union-attr]
+        self.num_batches_tracked.add_(several)  # type: ignore[union-attr]
+
+
+def synchronise_norms(model: nn.Module) -> None:
+    """Make every component norm of a model take its statistics over all processes; names and parameters stay."""
+    for name, module in model.named_modules():
+        if isinstance(module, WhiteningNorm):
+            raise ValueError(
+                f"{name}: a whitening norm takes its statistics from one process; train on one device, "
+                "or with norm='component'."
+            )
+        if type(module) is PHCNorm:
+            module.__class__ = SynchronisedNorm
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all processes, which the gradient follows into each of them."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total

@@ -1,0 +1,345 @@
+"""One run from a packed data set to a model folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from phcgnn.data.graphs import GraphStore
+from phcgnn.data.metadata import StoreMetadata
+from phcgnn.errors import DataError
+from phcgnn.models import PHCGNN, PHCGNNConfig
+from phcgnn.models.folder import save_model
+from phcgnn.training.config import TrainingConfig
+from phcgnn.training.folder import RunFolder
+from phcgnn.training.loop import Epoch, Observer, Trainer
+from phcgnn.training.losses import TASK_LOSS
+from phcgnn.training.metrics import TASK_METRICS, score
+from phcgnn.training.objective import Objective
+from phcgnn.training.parallel import Processes, synchronise_norms
+from phcgnn.training.runtime import Runtime
+from phcgnn.training.schedule import build_optimizer
+from phcgnn.training.step import TrainingStep
+from phcgnn.training.targets import Decoder, Scaler, class_weights, graph_weights, positive_weights
+
+__all__ = ["Result", "model_config", "train"]
+
+EVALUATION_FACTOR = 4
+"""Validation batches are this many times larger than training batches: they hold no gradients."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came out of a run; ``result.json``."""
+
+    scores: dict[str, dict[str, float]]
+    """By split, then by metric."""
+    metric: str
+    parameters: int
+    best_epoch: int
+    epochs: int
+    seconds: float
+    ended: str
+    """Why training ended."""
+    seed: int
+
+
+def model_config(metadata: StoreMetadata, settings: Mapping[str, Any] | None = None) -> PHCGNNConfig:
+    """Return the architecture for a data set: what the data say, and the settings for the rest.
+
+    >>> metadata = StoreMetadata(name="mine", task="multiclass", targets=("kind",), num_classes=3, metric="accuracy",
+    ...                          node_features=(28,), edge_features=None)
+    >>> config = model_config(metadata, {"n": 2, "width": 64})
+    >>> config.targets, config.node_features, config.width
+    (3, (28,), 64)
+    """
+    fixed = {
+        "node_features": metadata.node_features,
+        "edge_features": metadata.edge_features,
+        "targets": metadata.num_classes or len(metadata.targets),
+        "task": metadata.level,
+    }
+    settings = dict(settings or {})
+    for name, value in fixed.items():
+        given = settings.pop(name, value)
+        given = tuple(given) if isinstance(given, list) else None if given == "none" else given
+        if given != value:
+            raise ValueError(
+                f"model.{name} is {given!r} in the settings, but the data set has {value!r}; leave it out."
+            )
+    return PHCGNNConfig.from_dict({**fixed, **settings})
+
+
+def train(
+    store: GraphStore,
+    out: str | Path,
+    *,
+    model: Mapping[str, Any] | None = None,
+    config: TrainingConfig | None = None,
+    runtime: Runtime | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    observer: Observer | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> Result:
+    """Train a network on a store with the splits ``train``, ``val`` and, for the final score, ``test``.
+
+    Args:
+        store: The data.
+        out: The run's folder; it becomes a model folder with the run's record beside.
+        model: Settings of the architecture, see :class:`~phcgnn.models.PHCGNNConfig`; the data fix the rest.
+        config: How to train.
+        runtime: Where.
+        resume: Continue the run in ``out``; a finished run is returned as it is.
+        overwrite: Start anew even where ``out`` holds a run.
+        observer: Told what happens.
+        notes: More keys for ``model.json``.
+
+    Raises:
+        FileExistsError: ``out`` holds a run.
+        Interrupted: A signal asked to stop; ``resume`` continues.
+        NonFiniteLoss: The loss became NaN or infinite.
+    """
+    config = TrainingConfig() if config is None else config
+    runtime = Runtime() if runtime is None else runtime
+    folder = RunFolder(Path(out))
+    _require_splits(store)
+    settings = dict(model or {})
+    if settings.get("aggregation") == "pna" and "degrees" not in settings:
+        settings["degrees"] = _degrees(store)
+    architecture = model_config(store.metadata, settings)
+    metrics = _metrics(store.metadata, config)
+    fabric, processes = runtime.launch(config.precision)
+    if config.batch_size % processes.count:
+        raise ValueError(
+            f"training.batch_size is {config.batch_size}, which {processes.count} processes cannot share evenly."
+        )
+    if resume and folder.finished:
+        return _read_result(folder)
+    going_on = folder.open(resume=resume, overwrite=overwrite) if processes.rank == 0 else folder.checkpoint.exists()
+    fabric.barrier()
+
+    torch.manual_seed(config.seed)
+    store = store.to(fabric.device)
+    decoder = Decoder(store.metadata.task, _scaler(store, config))
+    network = PHCGNN.from_config(architecture, device=fabric.device)
+    network.validate = False  # the store has been checked
+    if processes.count > 1:
+        synchronise_norms(network)
+    optimizer = build_optimizer(config.optimizer, network.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    step = TrainingStep(
+        network,
+        optimizer,
+        _objective(store, config),
+        scaler=decoder.scaler,
+        gradient_clip=config.gradient_clip,
+        processes=processes,
+        network=fabric.setup_module(network),
+    )
+    per_process = config.batch_size // processes.count
+    balanced = config.class_balance == "sampling"
+    trainer = Trainer(
+        step,
+        store.loader(
+            per_process,
+            shuffle=True,
+            generator=config.seed,
+            split="train",
+            draw=_draw(store) if balanced else None,
+            rank=processes.rank,
+            world_size=processes.count,
+        ),
+        store.loader(
+            EVALUATION_FACTOR * config.batch_size, split="val", rank=processes.rank, world_size=processes.count
+        ),
+        config=config,
+        decoder=decoder,
+        metrics=metrics,
+        checkpoint=folder.checkpoint,
+        checkpoint_seconds=runtime.checkpoint_seconds,
+        processes=processes,
+        observer=_Recorder(folder, observer or Observer(), processes),
+    )
+    if going_on:
+        trainer.resume()
+    else:
+        torch.manual_seed(config.seed * processes.count + processes.rank)  # dropout differs from process to process
+    if processes.rank == 0:
+        folder.write_rows("metrics.csv", trainer.progress.history)
+    trainer.fit()
+    result, predictions = _conclude(store, trainer, config, metrics)
+    if processes.rank == 0:
+        save_model(network, folder.path, {**_describe(store.metadata, decoder, config), **(notes or {})})
+        if predictions:
+            folder.write_rows("test_predictions.csv", predictions)
+        folder.write_rows("metrics.csv", trainer.progress.history)
+        folder.write_json("result.json", asdict(result))
+    return result
+
+
+class _Recorder(Observer):
+    """Keeps ``metrics.csv`` up to date while the run goes on, and passes everything on."""
+
+    def __init__(self, folder: RunFolder, observer: Observer, processes: Processes) -> None:
+        self.folder, self.observer, self.first = folder, observer, processes.rank == 0
+
+    def batch(self, epoch: int, done: int, batches: int, graphs: int) -> None:
+        if self.first:
+            self.observer.batch(epoch, done, batches, graphs)
+
+    def epoch(self, epoch: Epoch, epochs: int) -> None:
+        if self.first:
+            self.folder.append_row("metrics.csv", epoch.row())
+            self.observer.epoch(epoch, epochs)
+
+    def saved(self, path: Path) -> None:
+        self.observer.saved(path)
+
+
+def _require_splits(store: GraphStore) -> None:
+    for name in ("train", "val"):
+        if name not in store.splits or not len(store.splits[name]):
+            there = ", ".join(store.splits) or "none"
+            raise DataError(
+                f"{store.metadata.name} has no graphs in a split named {name!r} (it has: {there}); training needs "
+                "`train` and `val`, and scores `test` if it is there."
+            )
+    if store.y is None:
+        raise DataError(f"{store.metadata.name} has no targets to train on.")
+
+
+def _metrics(metadata: StoreMetadata, config: TrainingConfig) -> tuple[str, ...]:
+    """Return what is scored, the leading metric first."""
+    possible = TASK_METRICS[metadata.task]
+    leading = config.metric or metadata.metric
+    if leading not in possible:
+        raise ValueError(f"training.metric is {leading!r}, but {metadata.task} is scored with {', '.join(possible)}.")
+    return (leading, *(name for name in possible if name != leading))
+
+
+def _targets(store: GraphStore, split: str) -> Tensor:
+    assert store.y is not None
+    if store.metadata.level == "node":
+        ptr = store.node_ptr
+        rows = [torch.arange(int(ptr[i]), int(ptr[i + 1])) for i in store.splits[split].tolist()]
+        return store.y.cpu()[torch.cat(rows)]
+    return store.y.cpu()[store.splits[split]]
+
+
+def _scaler(store: GraphStore, config: TrainingConfig) -> Scaler | None:
+    if store.metadata.task != "regression":
+        if config.standardise:
+            raise ValueError(f"training.standardise is for regression; this task is {store.metadata.task}.")
+        return None
+    return Scaler.fit(_targets(store, "train")) if config.standardise else None
+
+
+def _objective(store: GraphStore, config: TrainingConfig) -> Objective:
+    task, targets = store.metadata.task, _targets(store, "train")
+    positive = classes = None
+    if config.class_balance != "none" and task == "regression":
+        raise ValueError("training.class_balance is for classes; this task is regression.")
+    if config.class_balance == "weights" and task == "classification":
+        positive = positive_weights(targets).to(store.device)
+    elif config.class_balance == "weights":
+        classes = class_weights(targets, store.metadata.num_classes or 0).to(store.device)
+    loss = config.loss or TASK_LOSS[task]
+    fitting = {"regression": ("l1", "mse", "huber"), "classification": ("bce", "focal")}
+    if loss not in fitting.get(task, ("cross_entropy", "focal")):
+        raise ValueError(f"training.loss is {loss!r}, which does not fit {task}; leave it out for {TASK_LOSS[task]!r}.")
+    return Objective(
+        loss=loss,
+        lambda1=config.lambda1,
+        lambda2=config.lambda2,
+        penalty_scale=config.penalty_scale,
+        positive_weights=positive,
+        class_weights=classes,
+    )
+
+
+def _draw(store: GraphStore) -> Tensor:
+    """Return how often each training graph is drawn, so that classes are seen alike often."""
+    return graph_weights(_targets(store, "train"), store.metadata.num_classes)
+
+
+def _degrees(store: GraphStore) -> tuple[int, ...]:
+    """Return how many nodes of the training graphs have 0, 1, 2, ... incoming edges."""
+    counts = torch.zeros(1, dtype=torch.int64)
+    for batch in store.loader(1024, split="train"):
+        found = torch.bincount(torch.bincount(batch.edge_index[1], minlength=batch.num_nodes)).cpu()
+        if len(found) > len(counts):
+            counts = torch.cat([counts, counts.new_zeros(len(found) - len(counts))])
+        counts[: len(found)] += found
+    return tuple(counts.tolist())
+
+
+def _describe(metadata: StoreMetadata, decoder: Decoder, config: TrainingConfig) -> dict[str, Any]:
+    """Return what ``model.json`` says beside the architecture: all that prediction needs."""
+    return {
+        "featuriser": metadata.featuriser,
+        "task": metadata.task,
+        "targets": list(metadata.targets),
+        "num_classes": metadata.num_classes,
+        "metric": metadata.metric,
+        "normalisation": None if decoder.scaler is None else asdict(decoder.scaler),
+        "data": metadata.name,
+        "seed": config.seed,
+    }
+
+
+def _conclude(
+    store: GraphStore, trainer: Trainer, config: TrainingConfig, metrics: tuple[str, ...]
+) -> tuple[Result, list[dict[str, object]]]:
+    """Score the best weights on what they were not trained on; return the result and the test predictions."""
+    scores: dict[str, dict[str, float]] = {}
+    rows: list[dict[str, object]] = []
+    for split in ("val", "test"):
+        if split not in store.splits or not len(store.splits[split]):
+            continue
+        predictions, targets = trainer.evaluate(store.loader(EVALUATION_FACTOR * config.batch_size, split=split))
+        scores[split] = {name: score(name, predictions, targets).mean for name in metrics}
+        if split == "test":
+            rows = _rows(store, predictions, targets)
+    progress = trainer.progress
+    result = Result(
+        scores=scores,
+        metric=metrics[0],
+        parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
+        best_epoch=progress.best_epoch,
+        epochs=progress.epoch,
+        seconds=round(progress.seconds, 2),
+        ended=progress.done or "",
+        seed=config.seed,
+    )
+    return result, rows
+
+
+def _rows(store: GraphStore, predictions: Tensor, targets: Tensor) -> list[dict[str, object]]:
+    """Return a line a test graph: who it is, what is true, what was predicted."""
+    metadata, members = store.metadata, store.splits["test"].tolist()
+    if metadata.level == "node":
+        return []
+    multiclass = metadata.task == "multiclass"
+    columns = [f"{metadata.targets[0]}_{c}" for c in range(predictions.shape[1])] if multiclass else metadata.targets
+    rows = []
+    for graph, predicted, true in zip(members, predictions.tolist(), targets.tolist(), strict=True):
+        row: dict[str, object] = {"graph": graph}
+        if store.ids is not None:
+            row["id"] = store.ids[graph]
+        if store.smiles is not None:
+            row["smiles"] = store.smiles[graph]
+        truths = [true] if multiclass else true
+        row |= {f"{name}_true": "" if t != t else t for name, t in zip(metadata.targets, truths, strict=True)}
+        row |= {f"{name}_predicted": p for name, p in zip(columns, predicted, strict=True)}
+        rows.append(row)
+    return rows
+
+
+def _read_result(folder: RunFolder) -> Result:
+    return Result(**json.loads((folder.path / "result.json").read_text(encoding="utf-8")))
