@@ -2,6 +2,7 @@
 
 from phcgnn.data.molecules.featurisers import FEATURISERS, Featuriser, SmilesError, concatenate, featuriser, label
 from phcgnn.data.molecules.ogb_features import OgbFeaturiser
+from phcgnn.data.molecules.pool import available_cores, featurise
 from phcgnn.data.molecules.zinc_features import ZincExtendedFeaturiser, ZincFeaturiser
 
 __all__ = [
@@ -11,7 +12,9 @@ __all__ = [
     "SmilesError",
     "ZincExtendedFeaturiser",
     "ZincFeaturiser",
+    "available_cores",
     "concatenate",
+    "featurise",
     "featuriser",
     "label",
 ]
