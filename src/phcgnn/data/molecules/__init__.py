@@ -1,14 +1,24 @@
 """Molecules: tables of SMILES, what makes graphs of them, and the ways to split them."""
 
 from phcgnn.data.molecules.featurisers import FEATURISERS, Featuriser, SmilesError, concatenate, featuriser, label
+from phcgnn.data.molecules.invalid import BadRow, InvalidRowsError, OnInvalid, save_bad_rows
 from phcgnn.data.molecules.ogb_features import OgbFeaturiser
 from phcgnn.data.molecules.pool import available_cores, featurise
+from phcgnn.data.molecules.rows import Row, RowChunk, Rows, open_rows, stream_rows
+from phcgnn.data.molecules.table import MoleculeTable, make_table, read_table
 from phcgnn.data.molecules.zinc_features import ZincExtendedFeaturiser, ZincFeaturiser
 
 __all__ = [
     "FEATURISERS",
+    "BadRow",
     "Featuriser",
+    "InvalidRowsError",
+    "MoleculeTable",
     "OgbFeaturiser",
+    "OnInvalid",
+    "Row",
+    "RowChunk",
+    "Rows",
     "SmilesError",
     "ZincExtendedFeaturiser",
     "ZincFeaturiser",
@@ -17,4 +27,9 @@ __all__ = [
     "featurise",
     "featuriser",
     "label",
+    "make_table",
+    "open_rows",
+    "read_table",
+    "save_bad_rows",
+    "stream_rows",
 ]
