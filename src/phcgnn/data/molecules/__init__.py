@@ -5,11 +5,14 @@ from phcgnn.data.molecules.invalid import BadRow, InvalidRowsError, OnInvalid, s
 from phcgnn.data.molecules.ogb_features import OgbFeaturiser
 from phcgnn.data.molecules.pool import available_cores, featurise
 from phcgnn.data.molecules.rows import Row, RowChunk, Rows, open_rows, stream_rows
+from phcgnn.data.molecules.splits import Split, load_folds, load_split, save_folds
+from phcgnn.data.molecules.splitters import SPLITTERS, make_folds, make_split
 from phcgnn.data.molecules.table import MoleculeTable, make_table, read_table
 from phcgnn.data.molecules.zinc_features import ZincExtendedFeaturiser, ZincFeaturiser
 
 __all__ = [
     "FEATURISERS",
+    "SPLITTERS",
     "BadRow",
     "Featuriser",
     "InvalidRowsError",
@@ -20,6 +23,7 @@ __all__ = [
     "RowChunk",
     "Rows",
     "SmilesError",
+    "Split",
     "ZincExtendedFeaturiser",
     "ZincFeaturiser",
     "available_cores",
@@ -27,9 +31,14 @@ __all__ = [
     "featurise",
     "featuriser",
     "label",
+    "load_folds",
+    "load_split",
+    "make_folds",
+    "make_split",
     "make_table",
     "open_rows",
     "read_table",
     "save_bad_rows",
+    "save_folds",
     "stream_rows",
 ]
