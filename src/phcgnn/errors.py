@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["ShapeError", "require_divisible", "require_positive", "require_probability"]
+__all__ = ["DataError", "ShapeError", "require_divisible", "require_positive", "require_probability"]
+
+
+class DataError(ValueError):
+    """Data that cannot be used as they are: a damaged file, a missing download, values outside their range.
+
+    The message names the file or the graph and ends with what to do; a command prints it and leaves with exit code 1.
+    """
 
 
 class ShapeError(ValueError):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from phcgnn._version import __version__
-from phcgnn.cli import algebra
+from phcgnn.cli import algebra, data
 
 __all__ = ["app"]
 
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(algebra.app, name="algebra")
+app.add_typer(data.app, name="data")
 
 
 def _print_version(asked: bool) -> None:

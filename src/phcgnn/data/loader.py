@@ -1,0 +1,233 @@
+"""Epochs of batches: their order, their padding, their place in a run, and the share of each rank."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from phcgnn.data.batching import PaddedShape, assemble
+from phcgnn.data.indexing import as_index
+from phcgnn.errors import DataError, require_positive
+
+if TYPE_CHECKING:
+    from phcgnn.data.graphs import GraphStore
+
+__all__ = ["GraphLoader"]
+
+Index = npt.NDArray[np.int64]
+
+DEVIATIONS = 4
+"""How many standard deviations above the expected size of a batch the padded shape lies."""
+
+MULTIPLE = 8
+"""Padded numbers of nodes and edges are multiples of this."""
+
+
+class GraphLoader:
+    r"""Batches of a store, one epoch an iteration.
+
+    The order of epoch e depends on one seed and e alone. :meth:`state_dict`, taken while a batch is in hand, resumes
+    with the batch after it. An iteration that was broken off counts as an epoch; the next one starts the next.
+
+    **Padding.** With ``pad`` every batch has one shape: its graphs, then empty ones where the batch is short, then one
+    ghost graph that holds all ghost nodes (features 0) and ghost edges (loops on ghost nodes). Targets of graphs that
+    are not real are NaN, or -100 for classes. ``node_mask`` and ``graph_mask`` are True where something is real.
+    The shape leaves room for the expected size of a batch of B graphs plus :math:`4 \sigma \sqrt B`, never more than
+    the B largest graphs need, never less than the largest one needs. A batch that would not fit ends early, and the
+    graph that did not fit starts the next batch: nothing fails, nothing is lost, an epoch just has one batch more.
+
+    **Ranks.** Every rank builds the same global list of batches and takes each ``world_size``-th. With ``shuffle``, all
+    ranks get equally many: the last round is completed with batches from the start of the epoch (or cut, with
+    ``drop_last``). Without, nothing is repeated, so that scores over all ranks count every graph once.
+
+    Args:
+        store: Where the graphs are; batches are made on its device.
+        batch_size: Graphs a batch.
+        shuffle: Draw a new order every epoch.
+        generator: A seed, or a generator that one seed is drawn from now; None draws it from torch's global generator.
+        drop_last: Leave out the last batch where it is short.
+        pad: True to choose the shape as above, or a shape, e.g. another loader's :attr:`shape`.
+        split: A split's name, or positions; None takes every graph.
+        compact: See :meth:`GraphStore.batch`.
+        csr: See :meth:`GraphStore.batch`.
+        rank: Which share of the batches this process takes.
+        world_size: How many shares there are.
+    """
+
+    def __init__(
+        self,
+        store: GraphStore,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        generator: torch.Generator | int | None = None,
+        drop_last: bool = False,
+        pad: bool | PaddedShape = False,
+        split: str | Tensor | None = None,
+        compact: bool = False,
+        csr: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        where = "GraphStore.loader"
+        require_positive(where, batch_size=batch_size, world_size=world_size)
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < world_size:
+            raise ValueError(f"{where}: `rank` must be from 0 to world_size - 1 = {world_size - 1}, got {rank!r}.")
+        if shuffle and world_size > 1 and generator is None:
+            raise ValueError(f"{where}: `shuffle` over ranks needs a `generator` with the same seed on every rank.")
+        self.store, self.batch_size, self.shuffle, self.drop_last = store, batch_size, shuffle, drop_last
+        self.compact, self.csr, self.rank, self.world_size = compact, csr, rank, world_size
+        self.members = _members(store, split)
+        self.seed = _draw_seed(generator) if shuffle else 0
+        self._nodes = np.diff(store.node_ptr_host)[self.members]
+        self._edges = np.diff(store.edge_ptr_host)[self.members]
+        self.shape = self._choose_shape(pad)
+        self.epoch = 0
+        self.position = 0
+        self._resumed = True
+        self._planned: tuple[int, list[Index]] | None = None
+
+    def __len__(self) -> int:
+        """Count this rank's batches of the epoch that runs, or that comes next where none does."""
+        return len(self._plan(self.epoch))
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Run the next epoch, or what is left of one after :meth:`load_state_dict`."""
+        if not self._resumed:
+            self.epoch, self.position = self.epoch + 1, 0
+        self._resumed = False
+        plan = self._plan(self.epoch)
+        while self.position < len(plan):
+            index = plan[self.position]
+            self.position += 1
+            yield assemble(self.store, index, shape=self.shape, compact=self.compact, csr=self.csr)
+        self.epoch, self.position, self._resumed = self.epoch + 1, 0, True
+
+    def indices(self) -> list[Tensor]:
+        """Return the positions in the store of the graphs in each batch of the epoch that runs or comes next."""
+        return [torch.from_numpy(index) for index in self._plan(self.epoch)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the run: small, plain numbers, the same on every rank."""
+        return {"epoch": self.epoch, "position": self.position, "seed": self.seed, "order": self._order()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a place in a run of a loader of the same data and settings; the next iteration starts there."""
+        found, own = dict(state["order"]), self._order()
+        wrong = [f"{name} is {own[name]}, was {found.get(name)}" for name in own if own[name] != found.get(name)]
+        if wrong:
+            raise ValueError(f"GraphLoader: this state belongs to another loader: {'; '.join(wrong)}.")
+        self.epoch, self.position, self.seed = int(state["epoch"]), int(state["position"]), int(state["seed"])
+        self._resumed, self._planned = True, None
+
+    def _order(self) -> dict[str, Any]:
+        """Return everything that the order of batches depends on."""
+        return {
+            "graphs": len(self.members),
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "world_size": self.world_size,
+            "shape": None if self.shape is None else [self.shape.graphs, self.shape.nodes, self.shape.edges],
+        }
+
+    def _plan(self, epoch: int) -> list[Index]:
+        if self._planned is None or self._planned[0] != epoch:
+            batches = self._cut(self._permutation(epoch))
+            self._planned = (epoch, self._share(batches))
+        return self._planned[1]
+
+    def _permutation(self, epoch: int) -> Index:
+        if not self.shuffle:
+            return np.arange(len(self.members))
+        generator = torch.Generator().manual_seed((self.seed + epoch * 0x9E3779B97F4A7C15) % 2**63)
+        return torch.randperm(len(self.members), generator=generator).numpy()
+
+    def _cut(self, order: Index) -> list[Index]:
+        """Cut an order of members into batches, earlier than at the batch size where the shape is full."""
+        size, count = self.batch_size, len(order)
+        if self.shape is None:
+            cuts = [*range(0, count, size), count]
+        else:
+            ends = [np.concatenate([[0], np.cumsum(rows[order])]) for rows in (self._nodes, self._edges)]
+            room = (self.shape.nodes - 1, self.shape.edges)
+            cuts = [0]
+            while (start := cuts[-1]) < count:
+                full = (
+                    int(np.searchsorted(e, e[start] + r, side="right")) - 1 for e, r in zip(ends, room, strict=True)
+                )
+                cuts.append(min(start + size, *full))
+        batches = [self.members[order[a:b]] for a, b in itertools.pairwise(cuts) if b > a]
+        if self.drop_last and batches and len(batches[-1]) < size:
+            batches.pop()
+        return batches
+
+    def _share(self, batches: list[Index]) -> list[Index]:
+        if self.shuffle and batches and (over := len(batches) % self.world_size):
+            if self.drop_last:
+                batches = batches[: len(batches) - over]
+            else:
+                batches = batches + [batches[i % len(batches)] for i in range(self.world_size - over)]
+        return batches[self.rank :: self.world_size]
+
+    def _choose_shape(self, pad: bool | PaddedShape) -> PaddedShape | None:
+        if pad is False:
+            return None
+        size = min(self.batch_size, len(self.members))
+        if pad is True:
+            nodes, edges = _room(self._nodes, size), _room(self._edges, size)
+            return PaddedShape(self.batch_size + 1, _multiple(nodes + 1), _multiple(edges))
+        if not isinstance(pad, PaddedShape):
+            raise TypeError(f"GraphStore.loader: `pad` must be a bool or a PaddedShape, got {pad!r}.")
+        largest = PaddedShape(self.batch_size + 1, int(self._nodes.max(initial=0)) + 1, int(self._edges.max(initial=0)))
+        if pad.graphs < largest.graphs or pad.nodes < largest.nodes or pad.edges < largest.edges:
+            raise ValueError(
+                f"GraphStore.loader: `pad` must be at least {largest}, which the largest graph needs, got {pad}."
+            )
+        return pad
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self.members):,} graphs", f"batch_size={self.batch_size}", f"shuffle={self.shuffle}"]
+        if self.shape is not None:
+            parts.append(f"shape={self.shape}")
+        if self.world_size > 1:
+            parts.append(f"rank={self.rank} of {self.world_size}")
+        return f"GraphLoader({', '.join(parts)})"
+
+
+def _members(store: GraphStore, split: str | Tensor | None) -> Index:
+    if split is None:
+        return np.arange(len(store), dtype=np.int64)
+    if isinstance(split, str):
+        if split not in store.splits:
+            known = ", ".join(store.splits) or "none"
+            raise DataError(f"GraphStore: there is no split {split!r} in {store.metadata.name!r}; it has {known}.")
+        split = store.splits[split]
+    return as_index(split, len(store))
+
+
+def _draw_seed(generator: torch.Generator | int | None) -> int:
+    if isinstance(generator, int):
+        return generator
+    return int(torch.randint(2**62, (), generator=generator))
+
+
+def _room(counts: Index, size: int) -> int:
+    """Return how many rows a batch of ``size`` graphs gets."""
+    if not len(counts):
+        return 0
+    most = int(np.partition(counts, len(counts) - size)[len(counts) - size :].sum())
+    likely = math.ceil(size * counts.mean() + DEVIATIONS * counts.std() * math.sqrt(size))
+    return max(min(most, likely), int(counts.max()))
+
+
+def _multiple(count: int) -> int:
+    return -(-count // MULTIPLE) * MULTIPLE

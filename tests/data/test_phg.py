@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from phcgnn.data import GraphStore, phg
+from phcgnn.errors import DataError
+
+from .conftest import make_metadata
+from .test_graphs import rich
+
+
+def header_of(path):
+    raw = path.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    return json.loads(raw[8 : 8 + size]), raw[8 + size :]
+
+
+def write_header(path, header, body):
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+
+
+def rewrite(path, tensors):
+    """Write tensors as a file whose checksum is right, so that only their values can be wrong."""
+    phg.write_phg(path, tensors, make_metadata())
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_round_trip(tmp_path, verify):
+    store = rich()
+    path = tmp_path / "a.phg"
+    store.save(path)
+    again = GraphStore.load(path, verify=verify)
+    assert again.metadata == store.metadata
+    assert list(again.tensors()) == list(store.tensors())  # splits keep their order
+    for name, tensor in store.tensors().items():
+        assert again.tensors()[name].dtype == tensor.dtype
+        assert torch.equal(again.tensors()[name].nan_to_num(7), tensor.nan_to_num(7)), name
+    assert again.ids == store.ids
+    assert torch.equal(again.batch([3, 1]).x, store.batch([3, 1]).x)
+    again.save(tmp_path / "b.phg")
+    assert (tmp_path / "b.phg").read_bytes() == path.read_bytes()
+
+
+def test_an_empty_store_and_one_without_extras(tmp_path, store):
+    for number, kept in enumerate((GraphStore.from_pyg([], metadata=make_metadata()), store)):
+        kept.save(tmp_path / f"{number}.phg")
+        again = GraphStore.load(tmp_path / f"{number}.phg")
+        assert len(again) == len(kept)
+        assert again.ids is again.smiles is again.weights is None
+
+
+def test_other_tools_can_read_it(tmp_path, store):
+    store.save(tmp_path / "a.phg")
+    found = safetensors.torch.load_file(tmp_path / "a.phg")
+    assert found.keys() == store.tensors().keys()
+    assert torch.equal(found["edge_index"], store.edge_index)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux tells what is mapped")
+def test_tensors_are_mapped_not_read(tmp_path, store):
+    store.save(tmp_path / "a.phg")
+    again = GraphStore.load(tmp_path / "a.phg")
+    ranges = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if "a.phg" in line]
+    where = again.x.data_ptr()
+    assert any(int(low, 16) <= where < int(high, 16) for low, high in (text.split("-") for text in ranges))
+    again.save(tmp_path / "a.phg")  # onto itself: the mapping outlives the name
+    assert torch.equal(again.x, store.x)
+    assert len(GraphStore.load(tmp_path / "a.phg")) == len(store)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, store, monkeypatch):
+    path = tmp_path / "a.phg"
+    store.save(path)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        rich().save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.phg"]
+
+
+def test_where_it_cannot_be_written(tmp_path, store):
+    with pytest.raises(IsADirectoryError, match="is a folder; give the name of a file"):
+        store.save(tmp_path)
+    with pytest.raises(FileNotFoundError, match="does not exist; create it"):
+        store.save(tmp_path / "nix" / "a.phg")
+
+
+@pytest.mark.parametrize("kept", [0, 4, 60, 0.5, 0.99, -1])
+def test_a_truncated_file_is_refused_by_name(tmp_path, store, kept):
+    path = tmp_path / "cut.phg"
+    store.save(path)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
+    for verify in (True, False):
+        with pytest.raises(DataError, match=r"cut\.phg is no phcgnn store, or it was cut short"):
+            GraphStore.load(path, verify=verify)
+
+
+def test_any_altered_byte_is_noticed(tmp_path):
+    path = tmp_path / "altered.phg"
+    rich(6).save(path)
+    raw = bytearray(path.read_bytes())
+    for at in range(0, len(raw), 13):
+        changed = bytearray(raw)
+        changed[at] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(DataError, match=r"altered\.phg"):
+            GraphStore.load(path)
+
+
+def test_foreign_files_are_refused_by_name(tmp_path):
+    path = tmp_path / "foreign.phg"
+    safetensors.torch.save_file({"x": torch.zeros(3)}, path)
+    with pytest.raises(DataError, match=r"foreign\.phg is a safetensors file, but no phcgnn store"):
+        GraphStore.load(path)
+    path.write_text("a,b\n1,2\n" * 100)
+    with pytest.raises(DataError, match=r"foreign\.phg is no phcgnn store"):
+        GraphStore.load(path)
+    with pytest.raises(DataError, match="is a folder"):
+        GraphStore.load(tmp_path)
+    with pytest.raises(DataError, match=r"nix\.phg does not exist; expected a store that `phcgnn data prepare`"):
+        GraphStore.load(tmp_path / "nix.phg")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"schema": "2"}, "has schema 2, but this phcgnn reads up to 1; install a newer phcgnn"),
+        ({"schema": "one"}, "is damaged: its schema number is 'one'"),
+        ({"store": "{}"}, "is damaged: StoreMetadata: missing edge_features"),
+        ({"store": ""}, "is damaged: StoreMetadata: not JSON"),
+        ({"tensors": "x"}, "is damaged: it lacks tensors or has some too many"),
+        ({"sha256": "0"}, "was altered after it was written: its checksum does not agree"),
+    ],
+)
+def test_a_wrong_header_is_refused_by_name(tmp_path, store, changes, message):
+    path = tmp_path / "head.phg"
+    store.save(path)
+    header, body = header_of(path)
+    header["__metadata__"] |= changes
+    write_header(path, header, body)
+    with pytest.raises(DataError, match=rf"head\.phg {message}"):
+        GraphStore.load(path)
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("x", lambda t: t + 300, r"node feature 0 is .* expected 0 to 299"),
+        ("x", lambda t: t[:-1], "`node_ptr` must rise from 0 to"),
+        ("x", lambda t: t[:, 0], "`x` has shape"),
+        ("edge_attr", lambda t: t[:-1], "`edge_attr` has shape"),
+        ("edge_attr", lambda t: t.float(), "must be integers, got float32"),
+        ("edge_index", lambda t: t + 1, "has an edge from node"),
+        ("edge_index", lambda t: t[:1], "`edge_index` has shape"),
+        ("edge_index", lambda t: t.flip(1), "has an edge|not sorted by destination"),
+        ("node_ptr", lambda t: t.flip(0), "`node_ptr` must rise from 0 to"),
+        ("node_ptr", lambda t: t.int(), "`node_ptr` must be a vector of int64"),
+        ("edge_ptr", lambda t: t[:-1], "`edge_ptr` must rise from 0 to"),
+        ("y", lambda t: t + 2, "expected 0, 1, or NaN"),
+        ("y", lambda t: t[:-1], "`y` has shape"),
+        ("pos", lambda t: t[:-1], "`pos` has shape"),
+        ("split.train", lambda t: t + 100, "split 'train' holds the position"),
+        ("ids.ptr", lambda t: t[:-1], "there are 23 graphs, but 22 ids"),
+    ],
+)
+def test_values_out_of_range_are_refused_even_where_the_checksum_agrees(tmp_path, name, change, message):
+    tensors = rich().tensors()
+    tensors[name] = change(tensors[name]).contiguous()
+    rewrite(tmp_path / "bad.phg", tensors)
+    with pytest.raises(DataError, match=rf"bad\.phg is damaged: .*({message})"):
+        GraphStore.load(tmp_path / "bad.phg")
+
+
+def test_unsorted_edges_are_refused(tmp_path, store):
+    tensors = store.tensors()
+    i = int((store.edge_ptr.diff() > 3).nonzero()[0])
+    start, end = store.edge_ptr[i : i + 2].tolist()
+    edges = tensors["edge_index"].clone()
+    edges[:, start:end] = edges[:, start:end].flip(1)
+    rewrite(tmp_path / "bad.phg", tensors | {"edge_index": edges})
+    with pytest.raises(DataError, match=r"bad\.phg is damaged: the edges of graphs .* are not sorted by destination"):
+        GraphStore.load(tmp_path / "bad.phg")
+
+
+def test_large_stores_are_checked_in_blocks(tmp_path, store, monkeypatch):
+    monkeypatch.setattr("phcgnn.data.validation.BLOCK", 5)
+    store.save(tmp_path / "a.phg")
+    assert len(GraphStore.load(tmp_path / "a.phg")) == len(store)
+    tensors = store.tensors()
+    x = tensors["x"].clone()
+    x[-1, 1] = 3
+    rewrite(tmp_path / "bad.phg", tensors | {"x": x})
+    with pytest.raises(DataError, match="node feature 1 is 3 in graph 22"):
+        GraphStore.load(tmp_path / "bad.phg")
