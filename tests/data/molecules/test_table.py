@@ -164,8 +164,7 @@ def test_multiclass_of_names_and_of_numbers():
     table = read("smiles,y\nC,red\nCC,blue\nCCC,red\n", task="multiclass")
     assert (table.classes, table.y.tolist(), table.y.dtype) == (("blue", "red"), [1, 0, 1], np.int64)
     assert read("smiles,y\nC,10\nCC,9\nCCC,9.0\n", task="multiclass").classes == ("9", "10")
-    with pytest.raises(InvalidRowsError, match="no class; multiclass has no gaps"):
-        read("smiles,y\nC,red\nCC,\n", task="multiclass")
+    assert read("smiles,y\nC,red\nCC,\nCCC,blue\n", task="multiclass").y.tolist() == [1, -100, 0]
 
 
 def test_lists_arrays_and_gaps():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from phcgnn.data.flat import FlatGraphs
 from phcgnn.registry import Registry
 
-__all__ = ["FEATURISERS", "Featuriser", "SmilesError", "assemble", "concatenate", "featuriser", "label"]
+__all__ = ["FEATURISERS", "Featuriser", "SmilesError", "assemble", "concatenate", "featuriser", "label", "select"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,23 @@ def assemble(
         edge_index=np.ascontiguousarray(edge_index),
         edge_attr=np.repeat(np.stack(bond_columns, axis=1).astype(np.uint8, copy=False), 2, axis=0),
         edge_counts=2 * np.array(bond_counts, dtype=np.int64),
+    )
+
+
+def select(graphs: FlatGraphs, keep: npt.NDArray[np.bool_]) -> FlatGraphs:
+    """Return the graphs for which ``keep`` is true.
+
+    >>> graphs, errors = featuriser("ogb")(["CCO", "C"])
+    >>> select(graphs, np.array([False, True])).node_counts
+    array([1])
+    """
+    nodes, edges = np.repeat(keep, graphs.node_counts), np.repeat(keep, graphs.edge_counts)
+    return FlatGraphs(
+        x=graphs.x[nodes],
+        node_counts=graphs.node_counts[keep],
+        edge_index=graphs.edge_index[:, edges],
+        edge_attr=graphs.edge_attr[edges],
+        edge_counts=graphs.edge_counts[keep],
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from phcgnn.data.molecules.quiet import shorten
+from phcgnn.errors import DataError
 
 __all__ = ["BadRow", "InvalidRowsError", "OnInvalid", "save_bad_rows"]
 
@@ -46,7 +47,7 @@ class BadRow:
         return f"{place}{column}: {shorten(self.value)!r}: {self.reason}"
 
 
-class InvalidRowsError(ValueError):
+class InvalidRowsError(DataError):
     """Rows that cannot be used, where the caller did not say that they may be skipped.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from phcgnn.data.metadata import Task
+from phcgnn.data.metadata import NO_CLASS, Task
 from phcgnn.data.molecules.invalid import BadRow, InvalidRowsError, OnInvalid
 from phcgnn.data.molecules.labels import class_name, class_names, is_gap, parse_label, parse_number
 from phcgnn.data.molecules.quiet import shorten
@@ -31,7 +31,7 @@ class MoleculeTable:
         task: What is predicted.
         targets: One name a target.
         smiles: One text a molecule.
-        y: ``(G, T)`` float32 with NaN for gaps; ``(G,)`` int64 for ``multiclass``.
+        y: ``(G, T)`` float32 with NaN for gaps; ``(G,)`` int64 with -100 for gaps for ``multiclass``.
         rows: ``(G,)``: the number of each row in the source, from 1.
         lines: ``(G,)``: its line, 0 where there are no lines.
         ids: One text a molecule, or None.
@@ -113,8 +113,8 @@ def read_table(
     r"""Read a table to train on: CSV, TSV, SMI, SDF or Parquet, gzipped or not, or ``"-"`` for standard input.
 
     Every cell that is asked for is checked, and the SMILES are parsed too unless ``on_invalid`` is ``"defer"``, where
-    that is left to :func:`phcgnn.data.molecules.table_to_store`, which parses them anyway. A gap in a target is legal
-    (but in a class of ``multiclass``); an empty SMILES is not, unless it comes from an SDF.
+    that is left to :func:`phcgnn.data.molecules.table_to_store`, which parses them anyway. A gap in a target is legal;
+    an empty SMILES is not, unless it comes from an SDF.
 
     Args:
         source: A path, ``"-"``, or a file opened in binary mode.
@@ -289,9 +289,11 @@ class _Checker:
             raise ValueError(f"{self.name}: the table has no rows, only a header.")
         classes = None
         if self.task == "multiclass":
-            classes = class_names([values[0] for values in self.labels])
+            labels = [values[0] for values in self.labels]
+            classes = class_names([label for label in labels if label is not None])
             index = {name: number for number, name in enumerate(classes)}
-            y: npt.NDArray[Any] = np.array([index[class_name(v[0])] for v in self.labels], dtype=np.int64)
+            numbers = [NO_CLASS if label is None else index[class_name(label)] for label in labels]
+            y: npt.NDArray[Any] = np.array(numbers, dtype=np.int64)
         else:
             y = np.array(self.labels, dtype=np.float32).reshape(-1, len(self.targets))
         places = np.array(self.places, dtype=np.int64).reshape(-1, 2)
@@ -314,9 +316,7 @@ class _Checker:
 
 
 def _class(cell: object) -> object:
-    if is_gap(cell):
-        raise ValueError("no class; multiclass has no gaps")
-    return cell
+    return None if is_gap(cell) else cell
 
 
 _PARSERS: dict[Task, Callable[[object], Any]] = {
