@@ -1,0 +1,70 @@
+"""RDKit without its chatter, and its complaint about a SMILES as text that can be shown to a chemist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["MAX_SMILES", "quiet_rdkit", "read_smiles", "shorten", "why_unreadable"]
+
+MAX_SMILES = 100_000
+"""The most characters that are tried as one SMILES: titin's would fit three times; a cell of 10 MB is a broken file."""
+
+
+@contextmanager
+def quiet_rdkit() -> Iterator[None]:
+    """Hold RDKit's log back while the block runs, and leave it as it was.
+
+    >>> from rdkit import Chem
+    >>> with quiet_rdkit():
+    ...     Chem.MolFromSmiles("C(") is None
+    True
+    """
+    from rdkit import rdBase
+
+    block = rdBase.BlockLogs()
+    try:
+        yield
+    finally:
+        del block
+
+
+def read_smiles(smiles: str) -> Any:
+    """Parse and sanitise a SMILES: RDKit's molecule, or None where it is not one.
+
+    ``""`` is a molecule of no atoms. Call it inside :func:`quiet_rdkit`.
+    """
+    from rdkit import Chem
+
+    return Chem.MolFromSmiles(smiles) if len(smiles) <= MAX_SMILES else None
+
+
+def why_unreadable(smiles: str) -> str:
+    """Return the reason for which :func:`read_smiles` gave None.
+
+    >>> why_unreadable("CN(C)(C)(C)C")
+    'Explicit valence for atom # 1 N, 5, is greater than permitted'
+    >>> why_unreadable("C(")
+    'not a SMILES that RDKit can read'
+    """
+    from rdkit import Chem
+
+    if len(smiles) > MAX_SMILES:
+        return f"{len(smiles):,} characters are more than the {MAX_SMILES:,} tried as one SMILES"
+    with quiet_rdkit():
+        molecule = Chem.MolFromSmiles(smiles, sanitize=False)
+        problems = [] if molecule is None else Chem.DetectChemistryProblems(molecule)
+    return "; ".join(problem.Message() for problem in problems) or "not a SMILES that RDKit can read"
+
+
+def shorten(value: object, width: int = 60) -> str:
+    """Return a value as text of at most ``width`` characters, for an error message.
+
+    >>> shorten("C" * 100, 12)
+    'CCCC…(100 characters)'
+    """
+    text = str(value)
+    if len(text) <= width:
+        return text
+    return f"{text[: max(width - 8, 4)]}…({len(text):,} characters)"
