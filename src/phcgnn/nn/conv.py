@@ -117,22 +117,37 @@ class PHCConv(MessagePassing):
         return received
 
     def gather_neighbours(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
-        """Return the aggregated messages, whatever the aggregation.
+        """Return the aggregated messages, whatever the aggregation; a node that hears nobody receives zero.
 
         Shapes:
             - **x, output:** :math:`(V, F_{in})`
             - **edge_attr:** :math:`(E, F_{in})`
         """
-        if not isinstance(self.aggr_module, _ANY_ORDER):  # some of PyG's want the edges sorted, and at least one
-            if edge_index.shape[1] == 0:
-                return torch.zeros_like(x)
-            order = edge_index[1].argsort(stable=True)
-            edge_index, edge_attr = edge_index[:, order], None if edge_attr is None else edge_attr[order]
         return self.propagate(edge_index, x=x, edge_attr=edge_attr, size=(x.shape[0], x.shape[0]))
 
     def message(self, x_j: Tensor, edge_attr: Tensor | None) -> Tensor:  # (E, F_in), (E, F_in) -> (E, F_in)
         """Return what an edge carries."""
         return self.message_activation(x_j if edge_attr is None else x_j + edge_attr)
+
+    def aggregate(
+        self, inputs: Tensor, index: Tensor, ptr: Tensor | None = None, dim_size: int | None = None
+    ) -> Tensor:
+        """Aggregate the messages (E, F_in) at their targets, (V, F_in)."""
+        assert dim_size is not None
+        if isinstance(self.aggr_module, _ANY_ORDER):
+            return self.aggr_module(inputs, index, ptr=ptr, dim_size=dim_size, dim=0)
+        if inputs.shape[0] == 0:
+            return inputs.new_zeros(dim_size, inputs.shape[1])
+        # some of PyG's want the messages sorted, fail at an empty set or answer it by a bias: they see no empty set
+        order = index.argsort(stable=True)
+        inputs, index = inputs[order], index[order]
+        hears = torch.zeros(dim_size, dtype=torch.bool, device=index.device).index_fill(0, index, True)
+        if torch.compiler.is_compiling():  # where the number of nodes that hear somebody cannot be known
+            received = self.aggr_module(inputs, index, dim_size=dim_size, dim=0)
+            return torch.where(hears[:, None], received, torch.zeros_like(received))
+        nodes = hears.nonzero()[:, 0]
+        received = self.aggr_module(inputs, hears.cumsum(0)[index] - 1, dim_size=nodes.shape[0], dim=0)
+        return received.new_zeros(dim_size, received.shape[1]).index_copy(0, nodes, received)
 
     def combine(self, x: Tensor, received: Tensor) -> Tensor:  # (V, F_in), (V, F_in) -> (V, F_out)
         """Add what was received to what was there and transform it."""
