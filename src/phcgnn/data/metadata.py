@@ -42,6 +42,7 @@ class StoreMetadata:
         node_features: What a node carries.
         edge_features: What an edge carries.
         num_classes: For ``multiclass``.
+        class_names: For ``multiclass``: what each class is called, where it has a name.
         level: Whether a target belongs to a graph or to a node.
         featuriser: Name and version of what made graphs of SMILES, e.g. ``"ogb/1"``; None where nothing did.
 
@@ -60,6 +61,7 @@ class StoreMetadata:
     num_classes: int | None = None
     level: Literal["graph", "node"] = "graph"
     featuriser: str | None = None
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         where = "StoreMetadata"
@@ -83,10 +85,16 @@ class StoreMetadata:
                 raise ValueError(
                     f"{where}: `num_classes` is for the task 'multiclass', got {self.num_classes} with {self.task!r}."
                 )
+            if self.class_names is not None:
+                raise ValueError(f"{where}: `class_names` is for the task 'multiclass', not {self.task!r}.")
             return
         if self.num_classes is None:
             raise ValueError(f"{where}: the task 'multiclass' needs `num_classes`.")
         require_positive(where, num_classes=self.num_classes)
+        if self.class_names is not None and len(self.class_names) != self.num_classes:
+            raise ValueError(
+                f"{where}: `class_names` must name {self.num_classes} classes, got {len(self.class_names)}."
+            )
         if len(self.targets) > 1:
             raise ValueError(f"{where}: the task 'multiclass' has one target, got {', '.join(self.targets)}.")
 

@@ -285,7 +285,7 @@ def _describe(metadata: StoreMetadata, decoder: Decoder, config: TrainingConfig)
         "featuriser": metadata.featuriser,
         "task": metadata.task,
         "targets": list(metadata.targets),
-        "num_classes": metadata.num_classes,
+        "classes": None if metadata.class_names is None else list(metadata.class_names),
         "metric": metadata.metric,
         "normalisation": None if decoder.scaler is None else asdict(decoder.scaler),
         "data": metadata.name,

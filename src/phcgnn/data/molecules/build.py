@@ -73,6 +73,7 @@ class PreparedTable:
             edge_features=self.featuriser.edge_features,
             num_classes=None if table.classes is None else len(table.classes),
             featuriser=label(self.featuriser),
+            class_names=table.classes,
         )
         return GraphStore.from_flat(
             self.graphs,

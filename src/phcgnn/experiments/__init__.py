@@ -1,0 +1,1 @@
+"""Presets, and what turns a table of the paper into runs."""
