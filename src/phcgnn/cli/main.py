@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from phcgnn._version import __version__
-from phcgnn.cli import algebra, data, released
+from phcgnn.cli import algebra, data, released, train
 
 __all__ = ["app"]
 
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(algebra.app, name="algebra")
 app.add_typer(data.app, name="data")
+app.command("train")(train.train)
 app.command("import-released")(released.import_released)
 
 

@@ -87,6 +87,7 @@ def train(
     overwrite: bool = False,
     observer: Observer | None = None,
     notes: Mapping[str, Any] | None = None,
+    record: Mapping[str, str] | None = None,
 ) -> Result:
     """Train a network on a store with the splits ``train``, ``val`` and, for the final score, ``test``.
 
@@ -100,6 +101,7 @@ def train(
         overwrite: Start anew even where ``out`` holds a run.
         observer: Told what happens.
         notes: More keys for ``model.json``.
+        record: More text files for the folder, by name; written before training starts.
 
     Raises:
         FileExistsError: ``out`` holds a run.
@@ -171,6 +173,10 @@ def train(
     else:
         torch.manual_seed(config.seed * processes.count + processes.rank)  # dropout differs from process to process
     if processes.rank == 0:
+        for name, text in (record or {}).items():
+            folder.write_text(name, text)
+        splits = {name: index.tolist() for name, index in store.splits.items()}
+        folder.write_json("splits.json", {"schema": 1, "total": len(store), **splits})
         folder.write_rows("metrics.csv", trainer.progress.history)
     trainer.fit()
     result, predictions = _conclude(store, trainer, config, metrics)
