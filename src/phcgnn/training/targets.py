@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +54,13 @@ class Decoder:
 
     task: Task
     scaler: Scaler | None = None
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Decoder:
+        """Read what ``model.json`` says of the task and the normalisation."""
+        scale = metadata.get("normalisation")
+        scaler = None if scale is None else Scaler(tuple(scale["mean"]), tuple(scale["deviation"]))
+        return cls(metadata["task"], scaler)
 
     def __call__(self, outputs: Tensor) -> Tensor:
         """Decode ``(G, T)`` or ``(G, K)``."""

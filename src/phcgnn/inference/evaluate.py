@@ -1,0 +1,96 @@
+"""Scores of a trained model, or of the mean of several, on data with known targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from phcgnn.data.graphs import GraphStore
+from phcgnn.errors import DataError
+from phcgnn.models.folder import load_model
+from phcgnn.nn import fold
+from phcgnn.training.metrics import TASK_METRICS, score
+from phcgnn.training.targets import Decoder
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    folders: Sequence[Path],
+    store: GraphStore,
+    split: str | None = "test",
+    *,
+    device: torch.device | str | None = None,
+    batch_size: int = 512,
+) -> dict[str, Any]:
+    """Score models on a split of a store; several are averaged.
+
+    Args:
+        folders: Model folders.
+        store: Data with targets.
+        split: Its name; None takes every graph.
+        device: Where the networks run. (default: a GPU where there is one)
+        batch_size: Graphs a forward pass.
+
+    Returns:
+        ``metrics``, ``by_target``, ``graphs`` and what was scored.
+    """
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    metadata = store.metadata
+    if store.y is None:
+        raise DataError(f"{metadata.name} has no targets to score against.")
+    store = store.to(place)
+    loader = store.loader(batch_size, split=split)
+    total, targets = None, None
+    for folder in folders:
+        model, about = load_model(folder, device=place)
+        _require_fit(folder, about, model.config, store)
+        scale = about.get("normalisation")
+        decode = Decoder(
+            metadata.task, None if scale is None else Scaler(tuple(scale["mean"]), tuple(scale["deviation"]))
+        )
+        network = fold(model, inplace=True).eval()
+        with torch.inference_mode():
+            batches = [(decode(network(batch)).cpu(), batch.y.cpu()) for batch in loader]
+        if not batches:
+            raise DataError(f"{metadata.name}: the split {split!r} has no graphs.")
+        outputs = torch.cat([output for output, _ in batches]).double()
+        targets = torch.cat([target for _, target in batches])
+        total = outputs if total is None else total + outputs
+    if total is None or targets is None:
+        raise ValueError("evaluate: give at least one model folder.")
+    predictions = (total / len(folders)).float()
+    scores = {name: score(name, predictions, targets) for name in TASK_METRICS[metadata.task]}
+    return {
+        "data": metadata.name,
+        "split": split,
+        "graphs": len(loader.members),
+        "models": len(folders),
+        "metrics": {name: _number(one.mean) for name, one in scores.items()},
+        "by_target": {
+            target: {name: _number(one.by_target[at]) for name, one in scores.items()}
+            for at, target in enumerate(metadata.targets)
+        },
+    }
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if value != value else value
+
+
+def _require_fit(folder: Path, about: dict[str, Any], config: Any, store: GraphStore) -> None:
+    metadata = store.metadata
+    pairs = {
+        "node features": (config.node_features, metadata.node_features),
+        "edge features": (config.edge_features, metadata.edge_features),
+        "outputs": (config.targets, metadata.num_classes or len(metadata.targets)),
+        "task": (about.get("task", metadata.task), metadata.task),
+        "featuriser": (about.get("featuriser") or metadata.featuriser, metadata.featuriser),
+    }
+    for what, (of_model, of_data) in pairs.items():
+        if of_model != of_data:
+            raise DataError(f"{folder}: its {what} are {of_model!r}, those of {metadata.name} are {of_data!r}.")

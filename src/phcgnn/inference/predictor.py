@@ -1,0 +1,181 @@
+"""A trained model, or several, as a function from SMILES to numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from phcgnn.data.flat import FlatGraphs
+from phcgnn.errors import DataError, require_positive
+from phcgnn.models.folder import load_model
+from phcgnn.nn import fold
+from phcgnn.training.targets import Decoder
+
+__all__ = ["Predictions", "Predictor", "model_folders"]
+
+SAME = ("featuriser", "task", "targets", "classes")
+"""What the members of an ensemble have to agree in."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was predicted for some molecules.
+
+    Args:
+        mean: ``(N, T)``: values, probabilities of yes, or ``(N, K)`` probabilities of the classes; the mean over the
+            ensemble. NaN for a molecule that cannot be read.
+        deviation: Of the ensemble's members, likewise; None for a single model.
+        errors: One text a molecule, empty where nothing is wrong.
+    """
+
+    mean: npt.NDArray[np.float32]
+    deviation: npt.NDArray[np.float32] | None
+    errors: list[str]
+
+
+class Predictor:
+    """A trained model, or the members of an ensemble, folded for speed and ready to predict.
+
+    Args:
+        folders: Model folders, as ``phcgnn train`` writes them.
+        device: Where the networks run.
+        batch_size: Molecules a forward pass.
+
+    Use :meth:`load` for the folder of one run or of several.
+    """
+
+    def __init__(
+        self, folders: Sequence[str | Path], *, device: torch.device | str | None = None, batch_size: int = 256
+    ) -> None:
+        require_positive("Predictor", batch_size=batch_size)
+        if not folders:
+            raise ValueError("Predictor: give at least one model folder.")
+        self.batch_size = batch_size
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.members: list[tuple[nn.Module, Decoder]] = []
+        about: dict[str, Any] = {}
+        for folder in folders:
+            model, metadata = load_model(folder, device=self.device)
+            about = about or metadata
+            for key in SAME:
+                if metadata.get(key) != about.get(key):
+                    raise DataError(
+                        f"{folder}: its {key} is {metadata.get(key)!r}, that of {folders[0]} {about.get(key)!r}; "
+                        "an ensemble has to agree in it."
+                    )
+            if metadata.get("featuriser") is None or "task" not in metadata:
+                raise DataError(
+                    f"{folder}: it does not say how a SMILES becomes a graph (no featuriser); only models that were "
+                    "trained on molecules can predict from SMILES."
+                )
+            folded = fold(model, inplace=True).eval()
+            folded.validate = False  # type: ignore[assignment]  # the featuriser keeps to its ranges
+            self.members.append((folded, Decoder.from_metadata(metadata)))
+        self.metadata = about
+        self.task: str = about["task"]
+        self.targets: tuple[str, ...] = tuple(about["targets"])
+        self.classes: tuple[str, ...] | None = None if about.get("classes") is None else tuple(about["classes"])
+        self.featuriser: str = about["featuriser"]
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: torch.device | str | None = None, batch_size: int = 256) -> Predictor:
+        """Read the model in a folder, or the ensemble in its folders ``seed-0``, ``seed-1``, ..."""
+        return cls(model_folders(folder), device=device, batch_size=batch_size)
+
+    @property
+    def outputs(self) -> int:
+        """Number of columns of :attr:`Predictions.mean`."""
+        model = self.members[0][0]
+        return int(model.config.targets)  # type: ignore[union-attr, arg-type]
+
+    def __call__(self, smiles: Iterable[str], *, workers: int | None = None) -> Predictions:
+        """Predict for SMILES in memory.
+
+        Args:
+            smiles: Any number of molecules.
+            workers: Processes that make graphs. (default: all cores, where there is enough to do)
+        """
+        parts = list(self.stream(smiles, workers=workers))
+        if not parts:
+            empty = np.empty((0, self.outputs), np.float32)
+            return Predictions(empty, empty if len(self.members) > 1 else None, [])
+        deviations = [part.deviation for part in parts if part.deviation is not None]
+        return Predictions(
+            np.concatenate([part.mean for part in parts]),
+            np.concatenate(deviations) if deviations else None,
+            [error for part in parts for error in part.errors],
+        )
+
+    def stream(self, smiles: Iterable[str], *, workers: int | None = None, chunk: int = 512) -> Iterator[Predictions]:
+        """Predict for a stream of SMILES, a chunk at a time and in order; making graphs overlaps with the network."""
+        from phcgnn.data.molecules import featurise  # needs rdkit
+
+        for graphs, refused in featurise(smiles, self.featuriser, workers=workers, chunk=chunk):
+            total = len(graphs) + len(refused)
+            errors = [""] * total
+            for one in refused:
+                errors[one.index] = one.reason
+            good = np.array([not error for error in errors], dtype=bool)
+            values = np.full((len(self.members), total, self.outputs), np.nan, np.float32)
+            if len(graphs):
+                values[:, good] = self._predict(graphs)
+            deviation = values.std(0) if len(self.members) > 1 else None
+            yield Predictions(values.mean(0), deviation, errors)
+
+    def _predict(self, graphs: FlatGraphs) -> npt.NDArray[np.float32]:
+        """Return ``(members, G, T)``."""
+        results = []
+        with torch.inference_mode():
+            for batch in _batches(graphs, self.batch_size):
+                tensors = [None if part is None else part.to(self.device) for part in batch]
+                results.append(torch.stack([decode(model(*tensors)).cpu() for model, decode in self.members]))
+        found: npt.NDArray[np.float32] = torch.cat(results, 1).float().numpy()
+        return found
+
+
+def model_folders(folder: str | Path) -> list[Path]:
+    """Return the model folders under a run's folder: itself, or those of its seeds."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder}: there is no such folder; give what `phcgnn train -o` wrote.")
+    if (folder / "model.json").is_file():
+        return [folder]
+    members = sorted(folder.glob("seed-*"), key=lambda path: (len(path.name), path.name))
+    ready = [path for path in members if (path / "model.json").is_file()]
+    if ready and len(ready) < len(members):
+        unfinished = ", ".join(path.name for path in members if path not in ready)
+        raise DataError(f"{folder}: {unfinished} did not finish; end it with `phcgnn train --resume`.")
+    if not ready:
+        raise DataError(f"{folder}: no model in it: there is no model.json. Did the run finish?")
+    return ready
+
+
+def _batches(graphs: FlatGraphs, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None, Tensor]]:
+    """Yield ``(x, edge_index, edge_attr, ptr)`` for ``size`` graphs at a time."""
+    node_ptr = np.concatenate([[0], np.cumsum(graphs.node_counts)])
+    edge_ptr = np.concatenate([[0], np.cumsum(graphs.edge_counts)])
+    for start in range(0, len(graphs), size):
+        end = min(start + size, len(graphs))
+        nodes, edges = slice(node_ptr[start], node_ptr[end]), slice(edge_ptr[start], edge_ptr[end])
+        ptr = node_ptr[start : end + 1] - node_ptr[start]
+        shift = np.repeat(ptr[:-1], graphs.edge_counts[start:end])
+        edge_index = graphs.edge_index[:, edges] + shift
+        has_edges = graphs.edge_attr.shape[1] > 0
+        yield (
+            _tensor(graphs.x[nodes]),
+            torch.from_numpy(edge_index.astype(np.int64)),
+            _tensor(graphs.edge_attr[edges]) if has_edges else None,
+            torch.from_numpy(ptr.astype(np.int64)),
+        )
+
+
+def _tensor(values: npt.NDArray[np.generic]) -> Tensor:
+    wide = values.astype(np.float32 if np.issubdtype(values.dtype, np.floating) else np.int64)
+    return torch.from_numpy(wide)
