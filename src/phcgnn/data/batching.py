@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from phcgnn.data.gathering import OnDevice, OnHost
 from phcgnn.data.metadata import NO_CLASS
 from phcgnn.data.packing import PackedGraphs
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["PaddedShape", "assemble", "select"]
 
 Index = npt.NDArray[np.int64]
+
+_EMPTY = Batch(_base_cls=Data)
+"""Copied for every batch: making one anew inspects signatures, which takes ten times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,48 +95,49 @@ def assemble(
     plan[3, :graphs] = np.diff(edges.ptr)
     plan[4, :graphs] = edges.start - edges.ptr[:-1]
     plan[5, :graphs] = index
-    device = store.device
-    there = _send(plan, device)
-    ptr = there[0]
+    kit = store.gathering
+    there = kit.send(plan)
+    ptr, member = there[0], there[5, :graphs]
 
-    graph = torch.repeat_interleave(there[1, :slots], output_size=node_rows)
-    node = torch.arange(nodes.total, device=device) + there[2].index_select(0, graph[: nodes.total])
-    edge_graph = torch.repeat_interleave(there[3, :graphs], output_size=edges.total)
-    edge = torch.arange(edges.total, device=device) + there[4].index_select(0, edge_graph)
+    owners = kit.owners(there[1, :slots], node_rows)
+    node = kit.count(nodes.total) + kit.spread(there[2, :graphs], there[1, :graphs], owners[: nodes.total])
+    edge_owners = kit.owners(there[3, :graphs], edges.total) if kit.needs_owners else None
+    edge = kit.count(edges.total) + kit.spread(there[4, :graphs], there[3, :graphs], edge_owners)
+    first_node = kit.spread(ptr[:graphs], there[3, :graphs], edge_owners)
 
-    values: dict[str, Any] = {}
-    if store.x.shape[1]:
-        values["x"] = _gather(store.x, node, node_rows, compact)
-    edge_index = store.edge_index.index_select(1, edge) + ptr.index_select(0, edge_graph)
+    edge_index = kit.take("edge_index", edge, 1) + first_node
     if shape is not None:
-        edge_index = torch.cat([edge_index, _ghost_edges(nodes.total, node_rows, edge_rows - edges.total, device)], 1)
+        edge_index = kit.join(edge_index, _ghost_edges(kit, nodes.total, node_rows, edge_rows - edges.total))
+    values: dict[str, Any] = {}
+    if "x" in kit.arrays:
+        values["x"] = kit.fill(kit.take("x", node), node_rows, 0, not compact)
     values["edge_index"] = edge_index
-    if store.edge_attr.shape[1]:
-        values["edge_attr"] = _gather(store.edge_attr, edge, edge_rows, compact)
-    member = there[5, :graphs]
-    if store.y is not None:
-        of_nodes = store.metadata.level == "node"
+    if "edge_attr" in kit.arrays:
+        values["edge_attr"] = kit.fill(kit.take("edge_attr", edge), edge_rows, 0, not compact)
+    of_nodes = store.metadata.level == "node"
+    if "y" in kit.arrays:
         rows, count = (node, node_rows) if of_nodes else (member, slots)
-        values["y"] = _gather(store.y, rows, count, True, float("nan") if store.y.is_floating_point() else NO_CLASS)
-    if store.pos is not None:
-        values["pos"] = _gather(store.pos, node, node_rows, True)
-    if store.weights is not None:
-        values["weight"] = _gather(store.weights, member, slots, True)
+        gap = NO_CLASS if store.metadata.task == "multiclass" else float("nan")
+        values["y"] = kit.fill(kit.take("y", rows), count, gap, False)
+    if "pos" in kit.arrays:
+        values["pos"] = kit.fill(kit.take("pos", node), node_rows, 0, False)
+    if "weights" in kit.arrays:
+        values["weight"] = kit.fill(kit.take("weights", member), slots, 0, False)
 
     edge_ptr = np.full(slots + 1, edges.total)
     edge_ptr[: graphs + 1] = edges.ptr
     edge_ptr[-1] = edge_rows
-    batch = _new_batch(values, plan[0], edge_ptr, store.metadata.level == "node")
-    batch.batch, batch.ptr = graph, ptr
+    batch = _new_batch({name: kit.tensor(value) for name, value in values.items()}, plan[0], edge_ptr, of_nodes)
+    batch.batch, batch.ptr = kit.tensor(owners), kit.tensor(ptr)
     if "x" not in values:
         batch.num_nodes = node_rows
         batch._num_nodes = plan[1, :slots].tolist()
     batch.edges_sorted = True
     if csr:
-        batch.rowptr = torch.searchsorted(edge_index[1], torch.arange(node_rows + 1, device=device))
+        batch.rowptr = kit.tensor(kit.starts(edge_index[1], node_rows))
     if shape is not None:
-        batch.node_mask = torch.arange(node_rows, device=device) < nodes.total
-        batch.graph_mask = torch.arange(slots, device=device) < graphs
+        batch.node_mask = kit.tensor(kit.count(node_rows) < nodes.total)
+        batch.graph_mask = kit.tensor(kit.count(slots) < graphs)
     return batch
 
 
@@ -155,27 +161,10 @@ def select(store: GraphStore, index: Index) -> tuple[PackedGraphs, Tensor]:
     return packed, nodes
 
 
-def _send(plan: Index, device: torch.device) -> Tensor:
-    here = torch.from_numpy(plan)
-    if device.type != "cuda":
-        return here.to(device)
-    return here.pin_memory().to(device, non_blocking=True)
-
-
-def _gather(values: Tensor, rows: Tensor, count: int, compact: bool, fill: float = 0) -> Tensor:
-    found = values.index_select(0, rows)
-    dtype = values.dtype if compact or values.is_floating_point() else torch.int64
-    if len(rows) == count:
-        return found.to(dtype)
-    out = torch.full((count, *values.shape[1:]), fill, dtype=dtype, device=values.device)
-    out[: len(rows)] = found
-    return out
-
-
-def _ghost_edges(first: int, nodes: int, edges: int, device: torch.device) -> Tensor:
+def _ghost_edges(kit: OnHost | OnDevice, first: int, nodes: int, edges: int) -> Any:
     """Spread loops evenly over the ghost's nodes, in order, so that no node gathers them all."""
-    at = torch.arange(edges, device=device).mul_(nodes - first).div_(max(edges, 1), rounding_mode="floor").add_(first)
-    return at.expand(2, -1)
+    at = kit.count(edges) * (nodes - first) // max(edges, 1) + first
+    return at.reshape(1, -1).repeat(2, 0) if isinstance(kit, OnHost) else at.expand(2, -1)
 
 
 def _new_batch(values: dict[str, Tensor], node_ptr: Index, edge_ptr: Index, node_targets: bool) -> Batch:
@@ -184,7 +173,7 @@ def _new_batch(values: dict[str, Tensor], node_ptr: Index, edge_ptr: Index, node
     of_graphs = torch.arange(len(node_ptr))
     slices = {"x": of_nodes, "pos": of_nodes, "edge_index": of_edges, "edge_attr": of_edges}
     slices |= {"y": of_nodes if node_targets else of_graphs, "weight": of_graphs}
-    batch = Batch(_base_cls=Data)
+    batch = copy.copy(_EMPTY)
     for name, value in values.items():
         batch[name] = value
     batch._num_graphs = len(node_ptr) - 1
