@@ -42,25 +42,6 @@ class PaddedShape:
     edges: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The rows of some graphs within the store and within the batch, reckoned on the host."""
-
-    start: Index  # (B,) of each graph in the store
-    ptr: Index  # (B + 1,) in the batch
-
-    @classmethod
-    def of(cls, ptr: Index, index: Index) -> _Run:
-        start = ptr[index]
-        ends = np.zeros(len(index) + 1, np.int64)
-        np.cumsum(ptr[index + 1] - start, out=ends[1:])
-        return cls(start, ends)
-
-    @property
-    def total(self) -> int:
-        return int(self.ptr[-1])
-
-
 def assemble(
     store: GraphStore, index: Index, *, shape: PaddedShape | None = None, compact: bool = False, csr: bool = False
 ) -> Batch:
@@ -76,38 +57,22 @@ def assemble(
         compact: Leave integer features in the store's small types instead of int64.
         csr: Add ``rowptr``: the edges into node v are ``rowptr[v]`` to ``rowptr[v + 1]``.
     """
-    nodes, edges = _Run.of(store.node_ptr_host, index), _Run.of(store.edge_ptr_host, index)
     graphs = len(index)
-    slots = graphs if shape is None else shape.graphs
-    node_rows = nodes.total if shape is None else shape.nodes
-    edge_rows = edges.total if shape is None else shape.edges
-    if shape is not None and not (graphs < slots and nodes.total < node_rows and edges.total <= edge_rows):
-        raise ValueError(
-            f"GraphStore: {graphs} graphs with {nodes.total} nodes and {edges.total} edges do not fit into {shape}, "
-            "of which one graph and one node are the ghost's; let the loader choose the shape with pad=True."
-        )
-    plan = np.zeros((6, slots + 1), np.int64)
-    plan[0, : graphs + 1] = nodes.ptr
-    plan[0, graphs + 1 : -1] = nodes.total
-    plan[0, -1] = node_rows
-    plan[1, :slots] = np.diff(plan[0])
-    plan[2, :graphs] = nodes.start - nodes.ptr[:-1]
-    plan[3, :graphs] = np.diff(edges.ptr)
-    plan[4, :graphs] = edges.start - edges.ptr[:-1]
-    plan[5, :graphs] = index
+    plan, edge_ptr, nodes, edges = _reckon(store, index, shape)
+    slots, node_rows, edge_rows = len(edge_ptr) - 1, int(plan[0, -1]), int(edge_ptr[-1])
     kit = store.gathering
     there = kit.send(plan)
     ptr, member = there[0], there[5, :graphs]
 
     owners = kit.owners(there[1, :slots], node_rows)
-    node = kit.count(nodes.total) + kit.spread(there[2, :graphs], there[1, :graphs], owners[: nodes.total])
-    edge_owners = kit.owners(there[3, :graphs], edges.total) if kit.needs_owners else None
-    edge = kit.count(edges.total) + kit.spread(there[4, :graphs], there[3, :graphs], edge_owners)
+    node = kit.count(nodes) + kit.spread(there[2, :graphs], there[1, :graphs], owners[:nodes])
+    edge_owners = kit.owners(there[3, :graphs], edges) if kit.needs_owners else None
+    edge = kit.count(edges) + kit.spread(there[4, :graphs], there[3, :graphs], edge_owners)
     first_node = kit.spread(ptr[:graphs], there[3, :graphs], edge_owners)
 
     edge_index = kit.take("edge_index", edge, 1) + first_node
     if shape is not None:
-        edge_index = kit.join(edge_index, _ghost_edges(kit, nodes.total, node_rows, edge_rows - edges.total))
+        edge_index = kit.join(edge_index, _ghost_edges(kit, nodes, node_rows, edge_rows - edges))
     values: dict[str, Any] = {}
     if "x" in kit.arrays:
         values["x"] = kit.fill(kit.take("x", node), node_rows, 0, not compact)
@@ -124,9 +89,6 @@ def assemble(
     if "weights" in kit.arrays:
         values["weight"] = kit.fill(kit.take("weights", member), slots, 0, False)
 
-    edge_ptr = np.full(slots + 1, edges.total)
-    edge_ptr[: graphs + 1] = edges.ptr
-    edge_ptr[-1] = edge_rows
     batch = _new_batch({name: kit.tensor(value) for name, value in values.items()}, plan[0], edge_ptr, of_nodes)
     batch.batch, batch.ptr = kit.tensor(owners), kit.tensor(ptr)
     if "x" not in values:
@@ -136,18 +98,58 @@ def assemble(
     if csr:
         batch.rowptr = kit.tensor(kit.starts(edge_index[1], node_rows))
     if shape is not None:
-        batch.node_mask = kit.tensor(kit.count(node_rows) < nodes.total)
+        batch.node_mask = kit.tensor(kit.count(node_rows) < nodes)
         batch.graph_mask = kit.tensor(kit.count(slots) < graphs)
     return batch
+
+
+def _run(ptr: Index, index: Index) -> tuple[Index, Index, Index]:
+    """Return for graphs put end to end: their rows, from a row there to the row in the store, and where each ends."""
+    start = ptr[index]
+    counts = ptr[index + 1] - start
+    ends = counts.cumsum()
+    return counts, start + counts - ends, ends
+
+
+def _reckon(store: GraphStore, index: Index, shape: PaddedShape | None) -> tuple[Index, Index, int, int]:
+    """Reckon what depends on sizes alone.
+
+    Returns:
+        The rows ``ptr``, node counts, node shifts, edge counts, edge shifts and ``index``, one column a graph; the
+        pointers of edges; and the numbers of nodes and edges that are no ghosts.
+    """
+    graphs = len(index)
+    node_counts, node_shift, node_ends = _run(store.node_ptr_host, index)
+    edge_counts, edge_shift, edge_ends = _run(store.edge_ptr_host, index)
+    nodes, edges = (int(ends[-1]) if graphs else 0 for ends in (node_ends, edge_ends))
+    if shape is None:
+        shape = PaddedShape(graphs, nodes, edges)
+    elif not (graphs < shape.graphs and nodes < shape.nodes and edges <= shape.edges):
+        raise ValueError(
+            f"GraphStore: {graphs} graphs with {nodes} nodes and {edges} edges do not fit into {shape}, of which one "
+            "graph and one node are the ghost's; let the loader choose the shape with pad=True."
+        )
+    plan = np.zeros((6, shape.graphs + 1), np.int64)
+    plan[0, 1 : graphs + 1] = node_ends
+    plan[0, graphs + 1 :] = nodes
+    plan[0, -1] = shape.nodes
+    plan[1, :graphs] = node_counts
+    if shape.graphs > graphs:
+        plan[1, -2] = shape.nodes - nodes  # the ghost's
+    plan[2:6, :graphs] = node_shift, edge_counts, edge_shift, index
+    edge_ptr = np.full(shape.graphs + 1, edges)
+    edge_ptr[0], edge_ptr[1 : graphs + 1] = 0, edge_ends
+    edge_ptr[-1] = shape.edges
+    return plan, edge_ptr, nodes, edges
 
 
 def select(store: GraphStore, index: Index) -> tuple[PackedGraphs, Tensor]:
     """Copy the graphs ``index`` out of a store; return them and the rows of their nodes."""
 
     def rows(ptr: Index) -> tuple[Tensor, Tensor]:
-        run = _Run.of(ptr, index)
-        found = np.arange(run.total) + np.repeat(run.start - run.ptr[:-1], np.diff(run.ptr))
-        return torch.from_numpy(found).to(store.device), torch.from_numpy(run.ptr)
+        counts, shift, ends = _run(ptr, index)
+        found = np.arange(counts.sum()) + shift.repeat(counts)
+        return torch.from_numpy(found).to(store.device), torch.from_numpy(np.append(np.int64(0), ends))
 
     nodes, node_ptr = rows(store.node_ptr_host)
     edges, edge_ptr = rows(store.edge_ptr_host)
