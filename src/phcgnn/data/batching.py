@@ -89,17 +89,16 @@ def assemble(
     if "weights" in kit.arrays:
         values["weight"] = kit.fill(kit.take("weights", member), slots, 0, False)
 
-    batch = _new_batch({name: kit.tensor(value) for name, value in values.items()}, plan[0], edge_ptr, of_nodes)
-    batch.batch, batch.ptr = kit.tensor(owners), kit.tensor(ptr)
+    extra: dict[str, Any] = {"batch": owners, "ptr": ptr}
+    if csr:
+        extra["rowptr"] = kit.starts(edge_index[1], node_rows)
+    if shape is not None:
+        extra |= {"node_mask": kit.count(node_rows) < nodes, "graph_mask": kit.count(slots) < graphs}
+    tensors = {name: kit.tensor(value) for name, value in (values | extra).items()}
+    batch = _new_batch(tensors | {"edges_sorted": True}, list(values), plan[0], edge_ptr, of_nodes)
     if "x" not in values:
         batch.num_nodes = node_rows
         batch._num_nodes = plan[1, :slots].tolist()
-    batch.edges_sorted = True
-    if csr:
-        batch.rowptr = kit.tensor(kit.starts(edge_index[1], node_rows))
-    if shape is not None:
-        batch.node_mask = kit.tensor(kit.count(node_rows) < nodes)
-        batch.graph_mask = kit.tensor(kit.count(slots) < graphs)
     return batch
 
 
@@ -169,16 +168,22 @@ def _ghost_edges(kit: OnHost | OnDevice, first: int, nodes: int, edges: int) -> 
     return at.reshape(1, -1).repeat(2, 0) if isinstance(kit, OnHost) else at.expand(2, -1)
 
 
-def _new_batch(values: dict[str, Tensor], node_ptr: Index, edge_ptr: Index, node_targets: bool) -> Batch:
-    """Wrap tensors in a batch that knows how to give its graphs back."""
-    of_nodes, of_edges = torch.from_numpy(node_ptr), torch.from_numpy(edge_ptr)
-    of_graphs = torch.arange(len(node_ptr))
-    slices = {"x": of_nodes, "pos": of_nodes, "edge_index": of_edges, "edge_attr": of_edges}
-    slices |= {"y": of_nodes if node_targets else of_graphs, "weight": of_graphs}
+def _new_batch(values: dict[str, Any], sliced: list[str], node_ptr: Index, edge_ptr: Index, of_nodes: bool) -> Batch:
+    """Wrap values in a batch that knows how to give its graphs back.
+
+    Args:
+        values: What the batch holds.
+        sliced: Which of them its graphs hold too.
+        node_ptr: Where each graph's nodes start.
+        edge_ptr: Where each graph's edges start.
+        of_nodes: Whether targets belong to nodes.
+    """
+    nodes, edges, graphs = torch.from_numpy(node_ptr), torch.from_numpy(edge_ptr), torch.arange(len(node_ptr))
+    slices = {"x": nodes, "pos": nodes, "edge_index": edges, "edge_attr": edges}
+    slices |= {"y": nodes if of_nodes else graphs, "weight": graphs}
     batch = copy.copy(_EMPTY)
-    for name, value in values.items():
-        batch[name] = value
+    batch._store._mapping.update(values)  # one by one would take longer than all the rest here
     batch._num_graphs = len(node_ptr) - 1
-    batch._slice_dict = {name: slices[name] for name in values}
-    batch._inc_dict = {name: of_nodes[:-1] if name == "edge_index" else None for name in values}
+    batch._slice_dict = {name: slices[name] for name in sliced}
+    batch._inc_dict = {name: nodes[:-1] if name == "edge_index" else None for name in sliced}
     return batch
