@@ -6,8 +6,7 @@
 Prints one JSON line a contender. Every round runs each of them once, in turn; figures are medians over rounds.
 ``per_cpu_second`` counts processor time, which neighbours on a shared machine hardly touch; so does
 ``processor_time_of_one_core``: how much more computing the pool costs than one core does, its start included.
-``parse`` is RDKit's reading of the SMILES alone; ``ogb-package`` is ``ogb.utils.smiles2graph``, where it is installed;
-``halves`` runs two unconnected processes on half of the molecules each: no pool can be faster on two cores.
+``parse`` is RDKit's reading of the SMILES alone; ``ogb-package`` is ``ogb.utils.smiles2graph``, where it is installed.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ import functools
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,11 +25,6 @@ from phcgnn.data.molecules import Featuriser, available_cores, featurise, featur
 from phcgnn.data.molecules.quiet import quiet_rdkit, read_smiles
 
 MOLHIV = Path(__file__).resolve().parents[2] / "shared" / "data" / "ogbg_molhiv" / "mapping" / "mol.csv.gz"
-HALF = """
-import sys
-from phcgnn.data.molecules import featurise
-for _ in featurise(sys.stdin.read().split("\\n"), sys.argv[1], workers=1): pass
-"""
 
 
 def parse(smiles: list[str]) -> None:
@@ -62,19 +54,6 @@ def pooled(smiles: list[str], by: str, workers: int) -> None:
         pass
 
 
-def halves(smiles: list[str], by: str) -> None:
-    """Run two processes that know nothing of each other."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", HALF, by]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, text=True) for _ in range(2)]
-    for process, part in zip(processes, (smiles[::2], smiles[1::2]), strict=True):
-        assert process.stdin is not None
-        process.stdin.write("\n".join(part))
-        process.stdin.close()
-    for process in processes:
-        process.wait()
-
-
 def processor_time() -> float:
     """Return the seconds that this process and its ended children have computed."""
     times = os.times()
@@ -102,7 +81,6 @@ def contenders(smiles: list[str], workers: int) -> dict[str, Callable[[], None]]
         pass
     if workers > 1:
         steps[f"ogb, {workers} workers"] = lambda: pooled(smiles, "ogb", workers)
-        steps["ogb, halves"] = lambda: halves(smiles, "ogb")
     return steps
 
 
