@@ -8,6 +8,7 @@ from torch_geometric.data import Batch
 from torch_geometric.nn import GCNConv, global_add_pool
 
 from phcgnn.data import GraphStore, PaddedShape
+from phcgnn.data.gathering import OnDevice, OnHost, gathering
 
 from .conftest import assert_same_graph, make_graphs, make_metadata, sort_edges
 
@@ -33,6 +34,12 @@ def variants(graphs):
         "nodes": (of_nodes, make_metadata(level="node", targets=("y",))),
         "classes": (of_classes, make_metadata(**classes)),
     }
+
+
+@pytest.fixture(params=[OnHost, OnDevice], autouse=True)
+def _kit(request, monkeypatch):
+    """Everything holds for both ways to gather, the one for devices being run on the CPU."""
+    monkeypatch.setattr("phcgnn.data.graphs.gathering", request.param)
 
 
 @pytest.fixture(params=["full", "bare", "nodes", "classes"])
@@ -174,11 +181,26 @@ def test_an_empty_batch():
     assert batch.to_data_list() == []
 
 
+def test_the_device_decides_how_to_gather(store):
+    assert isinstance(gathering({"edge_index": store.edge_index}), OnHost)
+    assert isinstance(gathering({"edge_index": store.edge_index.to("meta")}), OnDevice)
+
+
+def test_a_new_value_reaches_the_next_batch(store):
+    store.batch([3])
+    store.y = torch.full_like(store.y, 1)
+    assert store.batch([3]).y.tolist() == [[1, 1]]
+    store.weights = torch.arange(23.0)
+    assert store.batch([3]).weight.tolist() == [3]
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("shape", [None, PaddedShape(9, 200, 400)])
-def test_the_same_on_a_gpu_without_waiting_for_it(store, shape):
+def test_the_same_on_a_gpu_without_waiting_for_it(store, shape, monkeypatch):
+    monkeypatch.undo()
     moved = store.to("cuda")
+    assert isinstance(moved.gathering, OnDevice)
     expected = store.batch([5, 3, 0, 3], csr=True, shape=shape)
     moved.batch([5, 3, 0, 3], csr=True, shape=shape)
     torch.cuda.set_sync_debug_mode("error")

@@ -90,7 +90,11 @@ def test_size_counts_every_tensor():
 
 def test_to_and_pickle_keep_everything():
     store = rich()
+    small = len(pickle.dumps(store))
+    store.batch([1])
+    assert len(pickle.dumps(store)) == small  # nothing twice
     for other in (store.to("cpu"), pickle.loads(pickle.dumps(store))):
+        assert torch.equal(other.batch([3]).x, store.batch([3]).x)
         assert other.metadata == store.metadata
         assert other.device.type == "cpu"
         for name, tensor in store.tensors().items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from phcgnn.data.gathering import OnDevice, OnHost
 from phcgnn.data.metadata import NO_CLASS
 from phcgnn.data.packing import PackedGraphs
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["PaddedShape", "assemble", "select"]
 
 Index = npt.NDArray[np.int64]
+
+_EMPTY = Batch(_base_cls=Data)
+"""Copied for every batch: making one anew inspects signatures, which takes ten times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +42,6 @@ class PaddedShape:
     edges: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The rows of some graphs within the store and within the batch, reckoned on the host."""
-
-    start: Index  # (B,) of each graph in the store
-    ptr: Index  # (B + 1,) in the batch
-
-    @classmethod
-    def of(cls, ptr: Index, index: Index) -> _Run:
-        start = ptr[index]
-        ends = np.zeros(len(index) + 1, np.int64)
-        np.cumsum(ptr[index + 1] - start, out=ends[1:])
-        return cls(start, ends)
-
-    @property
-    def total(self) -> int:
-        return int(self.ptr[-1])
-
-
 def assemble(
     store: GraphStore, index: Index, *, shape: PaddedShape | None = None, compact: bool = False, csr: bool = False
 ) -> Batch:
@@ -71,77 +57,98 @@ def assemble(
         compact: Leave integer features in the store's small types instead of int64.
         csr: Add ``rowptr``: the edges into node v are ``rowptr[v]`` to ``rowptr[v + 1]``.
     """
-    nodes, edges = _Run.of(store.node_ptr_host, index), _Run.of(store.edge_ptr_host, index)
     graphs = len(index)
-    slots = graphs if shape is None else shape.graphs
-    node_rows = nodes.total if shape is None else shape.nodes
-    edge_rows = edges.total if shape is None else shape.edges
-    if shape is not None and not (graphs < slots and nodes.total < node_rows and edges.total <= edge_rows):
-        raise ValueError(
-            f"GraphStore: {graphs} graphs with {nodes.total} nodes and {edges.total} edges do not fit into {shape}, "
-            "of which one graph and one node are the ghost's; let the loader choose the shape with pad=True."
-        )
-    plan = np.zeros((6, slots + 1), np.int64)
-    plan[0, : graphs + 1] = nodes.ptr
-    plan[0, graphs + 1 : -1] = nodes.total
-    plan[0, -1] = node_rows
-    plan[1, :slots] = np.diff(plan[0])
-    plan[2, :graphs] = nodes.start - nodes.ptr[:-1]
-    plan[3, :graphs] = np.diff(edges.ptr)
-    plan[4, :graphs] = edges.start - edges.ptr[:-1]
-    plan[5, :graphs] = index
-    device = store.device
-    there = _send(plan, device)
-    ptr = there[0]
+    plan, edge_ptr, nodes, edges = _reckon(store, index, shape)
+    slots, node_rows, edge_rows = len(edge_ptr) - 1, int(plan[0, -1]), int(edge_ptr[-1])
+    kit = store.gathering
+    there = kit.send(plan)
+    ptr, member = there[0], there[5, :graphs]
 
-    graph = torch.repeat_interleave(there[1, :slots], output_size=node_rows)
-    node = torch.arange(nodes.total, device=device) + there[2].index_select(0, graph[: nodes.total])
-    edge_graph = torch.repeat_interleave(there[3, :graphs], output_size=edges.total)
-    edge = torch.arange(edges.total, device=device) + there[4].index_select(0, edge_graph)
+    owners = kit.owners(there[1, :slots], node_rows)
+    node = kit.count(nodes) + kit.spread(there[2, :graphs], there[1, :graphs], owners[:nodes])
+    edge_owners = kit.owners(there[3, :graphs], edges) if kit.needs_owners else None
+    edge = kit.count(edges) + kit.spread(there[4, :graphs], there[3, :graphs], edge_owners)
+    first_node = kit.spread(ptr[:graphs], there[3, :graphs], edge_owners)
 
-    values: dict[str, Any] = {}
-    if store.x.shape[1]:
-        values["x"] = _gather(store.x, node, node_rows, compact)
-    edge_index = store.edge_index.index_select(1, edge) + ptr.index_select(0, edge_graph)
+    edge_index = kit.take("edge_index", edge, 1) + first_node
     if shape is not None:
-        edge_index = torch.cat([edge_index, _ghost_edges(nodes.total, node_rows, edge_rows - edges.total, device)], 1)
+        edge_index = kit.join(edge_index, _ghost_edges(kit, nodes, node_rows, edge_rows - edges))
+    values: dict[str, Any] = {}
+    if "x" in kit.arrays:
+        values["x"] = kit.fill(kit.take("x", node), node_rows, 0, not compact)
     values["edge_index"] = edge_index
-    if store.edge_attr.shape[1]:
-        values["edge_attr"] = _gather(store.edge_attr, edge, edge_rows, compact)
-    member = there[5, :graphs]
-    if store.y is not None:
-        of_nodes = store.metadata.level == "node"
+    if "edge_attr" in kit.arrays:
+        values["edge_attr"] = kit.fill(kit.take("edge_attr", edge), edge_rows, 0, not compact)
+    of_nodes = store.metadata.level == "node"
+    if "y" in kit.arrays:
         rows, count = (node, node_rows) if of_nodes else (member, slots)
-        values["y"] = _gather(store.y, rows, count, True, float("nan") if store.y.is_floating_point() else NO_CLASS)
-    if store.pos is not None:
-        values["pos"] = _gather(store.pos, node, node_rows, True)
-    if store.weights is not None:
-        values["weight"] = _gather(store.weights, member, slots, True)
+        gap = NO_CLASS if store.metadata.task == "multiclass" else float("nan")
+        values["y"] = kit.fill(kit.take("y", rows), count, gap, False)
+    if "pos" in kit.arrays:
+        values["pos"] = kit.fill(kit.take("pos", node), node_rows, 0, False)
+    if "weights" in kit.arrays:
+        values["weight"] = kit.fill(kit.take("weights", member), slots, 0, False)
 
-    edge_ptr = np.full(slots + 1, edges.total)
-    edge_ptr[: graphs + 1] = edges.ptr
-    edge_ptr[-1] = edge_rows
-    batch = _new_batch(values, plan[0], edge_ptr, store.metadata.level == "node")
-    batch.batch, batch.ptr = graph, ptr
+    extra: dict[str, Any] = {"batch": owners, "ptr": ptr}
+    if csr:
+        extra["rowptr"] = kit.starts(edge_index[1], node_rows)
+    if shape is not None:
+        extra |= {"node_mask": kit.count(node_rows) < nodes, "graph_mask": kit.count(slots) < graphs}
+    tensors = {name: kit.tensor(value) for name, value in (values | extra).items()}
+    batch = _new_batch(tensors | {"edges_sorted": True}, list(values), plan[0], edge_ptr, of_nodes)
     if "x" not in values:
         batch.num_nodes = node_rows
         batch._num_nodes = plan[1, :slots].tolist()
-    batch.edges_sorted = True
-    if csr:
-        batch.rowptr = torch.searchsorted(edge_index[1], torch.arange(node_rows + 1, device=device))
-    if shape is not None:
-        batch.node_mask = torch.arange(node_rows, device=device) < nodes.total
-        batch.graph_mask = torch.arange(slots, device=device) < graphs
     return batch
+
+
+def _run(ptr: Index, index: Index) -> tuple[Index, Index, Index]:
+    """Return for graphs put end to end: their rows, from a row there to the row in the store, and where each ends."""
+    start = ptr[index]
+    counts = ptr[index + 1] - start
+    ends = counts.cumsum()
+    return counts, start + counts - ends, ends
+
+
+def _reckon(store: GraphStore, index: Index, shape: PaddedShape | None) -> tuple[Index, Index, int, int]:
+    """Reckon what depends on sizes alone.
+
+    Returns:
+        The rows ``ptr``, node counts, node shifts, edge counts, edge shifts and ``index``, one column a graph; the
+        pointers of edges; and the numbers of nodes and edges that are no ghosts.
+    """
+    graphs = len(index)
+    node_counts, node_shift, node_ends = _run(store.node_ptr_host, index)
+    edge_counts, edge_shift, edge_ends = _run(store.edge_ptr_host, index)
+    nodes, edges = (int(ends[-1]) if graphs else 0 for ends in (node_ends, edge_ends))
+    if shape is None:
+        shape = PaddedShape(graphs, nodes, edges)
+    elif not (graphs < shape.graphs and nodes < shape.nodes and edges <= shape.edges):
+        raise ValueError(
+            f"GraphStore: {graphs} graphs with {nodes} nodes and {edges} edges do not fit into {shape}, of which one "
+            "graph and one node are the ghost's; let the loader choose the shape with pad=True."
+        )
+    plan = np.zeros((6, shape.graphs + 1), np.int64)
+    plan[0, 1 : graphs + 1] = node_ends
+    plan[0, graphs + 1 :] = nodes
+    plan[0, -1] = shape.nodes
+    plan[1, :graphs] = node_counts
+    if shape.graphs > graphs:
+        plan[1, -2] = shape.nodes - nodes  # the ghost's
+    plan[2:6, :graphs] = node_shift, edge_counts, edge_shift, index
+    edge_ptr = np.full(shape.graphs + 1, edges)
+    edge_ptr[0], edge_ptr[1 : graphs + 1] = 0, edge_ends
+    edge_ptr[-1] = shape.edges
+    return plan, edge_ptr, nodes, edges
 
 
 def select(store: GraphStore, index: Index) -> tuple[PackedGraphs, Tensor]:
     """Copy the graphs ``index`` out of a store; return them and the rows of their nodes."""
 
     def rows(ptr: Index) -> tuple[Tensor, Tensor]:
-        run = _Run.of(ptr, index)
-        found = np.arange(run.total) + np.repeat(run.start - run.ptr[:-1], np.diff(run.ptr))
-        return torch.from_numpy(found).to(store.device), torch.from_numpy(run.ptr)
+        counts, shift, ends = _run(ptr, index)
+        found = np.arange(counts.sum()) + shift.repeat(counts)
+        return torch.from_numpy(found).to(store.device), torch.from_numpy(np.append(np.int64(0), ends))
 
     nodes, node_ptr = rows(store.node_ptr_host)
     edges, edge_ptr = rows(store.edge_ptr_host)
@@ -155,39 +162,28 @@ def select(store: GraphStore, index: Index) -> tuple[PackedGraphs, Tensor]:
     return packed, nodes
 
 
-def _send(plan: Index, device: torch.device) -> Tensor:
-    here = torch.from_numpy(plan)
-    if device.type != "cuda":
-        return here.to(device)
-    return here.pin_memory().to(device, non_blocking=True)
-
-
-def _gather(values: Tensor, rows: Tensor, count: int, compact: bool, fill: float = 0) -> Tensor:
-    found = values.index_select(0, rows)
-    dtype = values.dtype if compact or values.is_floating_point() else torch.int64
-    if len(rows) == count:
-        return found.to(dtype)
-    out = torch.full((count, *values.shape[1:]), fill, dtype=dtype, device=values.device)
-    out[: len(rows)] = found
-    return out
-
-
-def _ghost_edges(first: int, nodes: int, edges: int, device: torch.device) -> Tensor:
+def _ghost_edges(kit: OnHost | OnDevice, first: int, nodes: int, edges: int) -> Any:
     """Spread loops evenly over the ghost's nodes, in order, so that no node gathers them all."""
-    at = torch.arange(edges, device=device).mul_(nodes - first).div_(max(edges, 1), rounding_mode="floor").add_(first)
-    return at.expand(2, -1)
+    at = kit.count(edges) * (nodes - first) // max(edges, 1) + first
+    return at.reshape(1, -1).repeat(2, 0) if isinstance(kit, OnHost) else at.expand(2, -1)
 
 
-def _new_batch(values: dict[str, Tensor], node_ptr: Index, edge_ptr: Index, node_targets: bool) -> Batch:
-    """Wrap tensors in a batch that knows how to give its graphs back."""
-    of_nodes, of_edges = torch.from_numpy(node_ptr), torch.from_numpy(edge_ptr)
-    of_graphs = torch.arange(len(node_ptr))
-    slices = {"x": of_nodes, "pos": of_nodes, "edge_index": of_edges, "edge_attr": of_edges}
-    slices |= {"y": of_nodes if node_targets else of_graphs, "weight": of_graphs}
-    batch = Batch(_base_cls=Data)
-    for name, value in values.items():
-        batch[name] = value
+def _new_batch(values: dict[str, Any], sliced: list[str], node_ptr: Index, edge_ptr: Index, of_nodes: bool) -> Batch:
+    """Wrap values in a batch that knows how to give its graphs back.
+
+    Args:
+        values: What the batch holds.
+        sliced: Which of them its graphs hold too.
+        node_ptr: Where each graph's nodes start.
+        edge_ptr: Where each graph's edges start.
+        of_nodes: Whether targets belong to nodes.
+    """
+    nodes, edges, graphs = torch.from_numpy(node_ptr), torch.from_numpy(edge_ptr), torch.arange(len(node_ptr))
+    slices = {"x": nodes, "pos": nodes, "edge_index": edges, "edge_attr": edges}
+    slices |= {"y": nodes if of_nodes else graphs, "weight": graphs}
+    batch = copy.copy(_EMPTY)
+    batch._store._mapping.update(values)  # one by one would take longer than all the rest here
     batch._num_graphs = len(node_ptr) - 1
-    batch._slice_dict = {name: slices[name] for name in values}
-    batch._inc_dict = {name: of_nodes[:-1] if name == "edge_index" else None for name in values}
+    batch._slice_dict = {name: slices[name] for name in sliced}
+    batch._inc_dict = {name: nodes[:-1] if name == "edge_index" else None for name in sliced}
     return batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import overload
 
@@ -16,6 +17,7 @@ from torch_geometric.data import Batch, Data
 
 from phcgnn.data.batching import PaddedShape, assemble, select
 from phcgnn.data.flat import FlatGraphs
+from phcgnn.data.gathering import OnDevice, OnHost, gathering
 from phcgnn.data.indexing import Indices, as_index
 from phcgnn.data.loader import GraphLoader
 from phcgnn.data.metadata import StoreMetadata
@@ -27,6 +29,8 @@ from phcgnn.data.validation import require_packed, require_rows, require_splits,
 from phcgnn.errors import DataError, ShapeError
 
 __all__ = ["GraphStore"]
+
+DERIVED = ("node_ptr_host", "edge_ptr_host", "gathering")
 
 
 class GraphStore:
@@ -72,8 +76,6 @@ class GraphStore:
         self.y, self.pos, self.weights, self.ids, self.smiles = y, pos, weights, ids, smiles
         self.splits = dict(splits or {})
         self._require_agreement()
-        self.node_ptr_host: npt.NDArray[np.int64] = self.node_ptr.numpy()
-        self.edge_ptr_host: npt.NDArray[np.int64] = self.edge_ptr.numpy()
 
     @classmethod
     def from_flat(
@@ -162,6 +164,32 @@ class GraphStore:
             value: Tensor | None = getattr(self, name)
             setattr(moved, name, None if value is None else value.to(device))
         return moved
+
+    @cached_property
+    def node_ptr_host(self) -> npt.NDArray[np.int64]:
+        """``node_ptr`` for numpy."""
+        return self.node_ptr.numpy()
+
+    @cached_property
+    def edge_ptr_host(self) -> npt.NDArray[np.int64]:
+        """``edge_ptr`` for numpy."""
+        return self.edge_ptr.numpy()
+
+    @cached_property
+    def gathering(self) -> OnHost | OnDevice:
+        """Everything that goes into a batch, and the operations to gather it."""
+        found = {"edge_index": self.edge_index}
+        found |= {name: getattr(self, name) for name in ("x", "edge_attr") if getattr(self, name).shape[1]}
+        found |= {name: value for name in ("y", "pos", "weights") if (value := getattr(self, name)) is not None}
+        return gathering(found)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        for derived in DERIVED:  # made anew from the new value when they are needed
+            self.__dict__.pop(derived, None)
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name not in DERIVED}
 
     def batch(
         self,

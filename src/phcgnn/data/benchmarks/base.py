@@ -82,10 +82,8 @@ def official_reader(folder: Path, files: Sequence[str], cache: Path) -> Iterator
     except Exception as error:  # whatever a loader makes of a damaged file
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no reason given')}"
         if broken := damaged(folder, files):
-            advice = (
-                f"{', '.join(str(folder / name) for name in broken)} is cut short or damaged; replace it by a complete"
-            )
-            advice += " copy"
+            names = ", ".join(str(folder / name) for name in broken)
+            advice = f"{names} is cut short or damaged; replace it by a complete copy"
         elif cache.is_dir():
             advice = f"perhaps {cache} is left from a run that was interrupted; delete it"
         else:

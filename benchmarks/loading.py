@@ -1,0 +1,140 @@
+"""Batches a second of a packed store against PyG's ``DataLoader``, in one run.
+
+    phcgnn data prepare zinc --root DIR -o zinc.phg
+    python benchmarks/loading.py --store zinc.phg --batch-size 256      # against DataLoader, two threads
+    python benchmarks/loading.py --store zinc.phg --batch-size 256 --device cuda
+
+Prints one JSON line a case. A round times whole epochs in turn; ratios are medians over rounds. The ``DataLoader``
+reads the same graphs from memory, without texts, with its best number of worker processes out of ``--workers``; on a
+GPU its batches are copied there, as a training loop would do. ``cpu_ms_a_batch`` is what the main process spent on the
+CPU, which other work on the machine hardly lengthens; what workers spend is not in it. Needs the store and the core
+dependencies only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.loader import DataLoader
+
+from _timing import machine
+from phcgnn.data import GraphStore
+
+Epoch = Callable[[], int]
+
+
+class Memory(InMemoryDataset):
+    """The graphs of a store as PyG holds a data set in memory."""
+
+    def __init__(self, graphs: list[Data]) -> None:
+        super().__init__(None)
+        self.data, self.slices = self.collate(graphs)
+
+
+def counted(batches: Iterable[Batch], device: str, limit: int) -> Epoch:
+    """Return a run over an epoch, or its first batches; it counts them."""
+
+    def run() -> int:
+        done = 0
+        for batch in batches:
+            if device != "cpu":
+                batch.to(device, non_blocking=True)
+            done += 1
+            if done == limit:
+                break
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return done
+
+    return run
+
+
+def timed(run: Epoch) -> tuple[float, float]:
+    """Return seconds a batch, by the clock and of this process on the CPU."""
+    clock, cpu = time.perf_counter(), time.process_time()
+    batches = run()
+    return (time.perf_counter() - clock) / batches, (time.process_time() - cpu) / batches
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True, help="a .phg file")
+    parser.add_argument("--split", default="train")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--threads", type=int, default=2, help="of the CPU")
+    parser.add_argument("--workers", type=int, nargs="*", default=[0, 2], help="of the DataLoader; none leaves it out")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--limit", type=int, default=200, help="batches of an epoch that a round takes")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("no CUDA device here")
+    warnings.filterwarnings("ignore", message=".*worker process.*")
+
+    store = GraphStore.load(options.store)
+    store = store[store.splits[options.split]] if options.split in store.splits else store
+    store.ids = store.smiles = None  # the DataLoader would spend time on lists of them
+    emit({"benchmark": "loading-machine", **machine(options.device), "store": repr(store)})
+    here = store.to(options.device)
+    kinds = {"store": {}, "store padded": {"pad": True}, "store compact": {"compact": True}, "store csr": {"csr": True}}
+    cases: dict[str, Epoch] = {}
+    for name, kind in kinds.items():
+        loader = here.loader(options.batch_size, shuffle=True, generator=0, **kind)  # type: ignore[arg-type]
+        cases[name] = counted(loader, options.device, options.limit)
+    dataset = Memory(list(store)) if options.workers else None
+    for workers in options.workers:
+        official = DataLoader(
+            dataset,
+            options.batch_size,
+            shuffle=True,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=options.device == "cuda",
+        )
+        cases[f"pyg, {workers} workers"] = counted(official, options.device, options.limit)
+
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    busy: dict[str, list[float]] = {name: [] for name in cases}
+    for run in cases.values():  # once for nothing: page in, start workers
+        run()
+    for _ in range(options.rounds):
+        for name, run in cases.items():
+            clock, cpu = timed(run)
+            times[name].append(clock)
+            busy[name].append(cpu)
+    rivals = [name for name in cases if name.startswith("pyg")]
+    best = min(rivals, key=lambda name: statistics.median(times[name]), default=None)
+    for name, seconds in times.items():
+        line: dict[str, object] = {
+            "benchmark": "loading",
+            "data": store.metadata.name,
+            "batch_size": options.batch_size,
+            "case": name,
+            "ms_a_batch": round(statistics.median(seconds) * 1e3, 4),
+            "batches_a_second": round(1 / statistics.median(seconds), 1),
+            "cpu_ms_a_batch": round(statistics.median(busy[name]) * 1e3, 4),
+        }
+        if best is not None:
+            ratios = [rival / own for own, rival in zip(seconds, times[best], strict=True)]
+            line["times_the_best_of_pyg"] = round(statistics.median(ratios), 2)
+        emit(line)
+
+
+def emit(line: dict[str, object]) -> None:
+    """Print one JSON line."""
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
