@@ -5,7 +5,7 @@
 (28,)
 """
 
-from phcgnn.data.benchmarks import ogb, superpixels, zinc  # noqa: F401 (they register themselves)
+from phcgnn.data.benchmarks import nci, ogb, superpixels, zinc  # noqa: F401 (they register themselves)
 from phcgnn.data.benchmarks.base import DATASETS, Benchmark
 
 __all__ = ["DATASETS", "Benchmark"]

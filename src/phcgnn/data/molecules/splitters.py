@@ -19,6 +19,9 @@ __all__ = ["SPLITTERS", "make_folds", "make_split"]
 
 Groups = npt.NDArray[np.int64]
 
+_SLACK = 1e-6
+"""Of a bound in graphs, so that shares such as 0.7 + 0.2 + 0.1 do not lose a graph to rounding."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -200,7 +203,7 @@ def _largest_first(groups: Groups, shares: npt.NDArray[np.float64]) -> Groups:
     total = len(groups)
     _, first, inverse, sizes = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
     # The order of the comparisons, and 0.8 + 0.1 as the second bound, are those of the splits in use.
-    bounds = (shares[0] * total, (shares[0] + shares[1]) * total)
+    bounds = (shares[0] * total + _SLACK, (shares[0] + shares[1]) * total + _SLACK)
     counts = [0, 0, 0]
     part_of_group = np.zeros(len(sizes), dtype=np.int64)
     for group in np.lexsort((-first, -sizes)).tolist():

@@ -1,0 +1,141 @@
+"""Molecules a second from SMILES to graphs, parsing included: on one core, and over the cores of the machine.
+
+    python benchmarks/featurise.py                                  # ogbg-molhiv's molecules where they are, or RDKit's
+    python benchmarks/featurise.py --table mols.csv --limit 10000 --rounds 9
+
+Prints one JSON line a contender. Every round runs each of them once, in turn; figures are medians over rounds.
+``per_cpu_second`` counts processor time, which neighbours on a shared machine hardly touch; so does
+``processor_time_of_one_core``: how much more computing the pool costs than one core does, its start included.
+``parse`` is RDKit's reading of the SMILES alone; ``ogb-package`` is ``ogb.utils.smiles2graph``, where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from _timing import machine
+from phcgnn.data.molecules import Featuriser, available_cores, featurise, featuriser, stream_rows
+from phcgnn.data.molecules.quiet import quiet_rdkit, read_smiles
+
+MOLHIV = Path(__file__).resolve().parents[2] / "shared" / "data" / "ogbg_molhiv" / "mapping" / "mol.csv.gz"
+
+
+def parse(smiles: list[str]) -> None:
+    """Let RDKit read the SMILES."""
+    with quiet_rdkit():
+        for text in smiles:
+            read_smiles(text)
+
+
+def ogb_package(smiles: list[str]) -> None:
+    """Do what users of OGB do."""
+    from ogb.utils import smiles2graph
+
+    with quiet_rdkit():
+        for text in smiles:
+            smiles2graph(text)
+
+
+def whole(by: Featuriser, smiles: list[str]) -> None:
+    """Run a featuriser in this process."""
+    by(smiles)
+
+
+def pooled(smiles: list[str], by: str, workers: int) -> None:
+    """Run the pool."""
+    for _ in featurise(smiles, by, workers=workers):
+        pass
+
+
+def processor_time() -> float:
+    """Return the seconds that this process and its ended children have computed."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def readable(smiles: list[str]) -> list[str]:
+    """Return what RDKit reads; ``smiles2graph`` fails on anything else."""
+    with quiet_rdkit():
+        return [text for text in smiles if read_smiles(text) is not None]
+
+
+def contenders(smiles: list[str], workers: int) -> dict[str, Callable[[], None]]:
+    """Return what is run in a round."""
+    steps: dict[str, Callable[[], None]] = {"parse": lambda: parse(smiles)}
+    for name in ("ogb", "zinc", "zinc-extended"):
+        made = featuriser(name)
+        steps[name] = functools.partial(whole, made, smiles)
+    try:
+        import ogb.utils  # noqa: F401
+
+        good = readable(smiles)
+        steps["ogb-package"] = lambda: ogb_package(good)
+    except ImportError:
+        pass
+    if workers > 1:
+        steps[f"ogb, {workers} workers"] = lambda: pooled(smiles, "ogb", workers)
+    return steps
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", type=Path, help="any table with a column called smiles")
+    parser.add_argument("--limit", type=int, default=0, help="molecules, spread over the table; 0: all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=min(2, available_cores()))
+    options = parser.parse_args()
+    from rdkit import RDConfig, rdBase
+
+    path = options.table or (MOLHIV if MOLHIV.is_file() else Path(RDConfig.RDDataDir, "NCI", "first_5K.smi"))
+    smiles = [text for part in stream_rows(path) for text in part.smiles]
+    if options.limit and options.limit < len(smiles):
+        smiles = smiles[:: len(smiles) // options.limit][: options.limit]
+    print(
+        json.dumps(
+            {
+                "benchmark": "featurise-machine",
+                **machine("cpu"),
+                "rdkit": rdBase.rdkitVersion,
+                "table": path.name,
+                "molecules": len(smiles),
+                "rounds": options.rounds,
+            }
+        ),
+        flush=True,
+    )
+    steps = contenders(smiles, options.workers)
+    wall: dict[str, list[float]] = {name: [] for name in steps}
+    own: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(options.rounds):
+        for name, step in steps.items():
+            began, began_own = time.perf_counter(), processor_time()
+            step()
+            wall[name].append(time.perf_counter() - began)
+            own[name].append(processor_time() - began_own)
+    for name, seconds in wall.items():
+        line: dict[str, object] = {
+            "benchmark": "featurise",
+            "contender": name,
+            "per_second": round(len(smiles) / statistics.median(seconds)),
+        }
+        if "," not in name:
+            line["per_cpu_second"] = round(len(smiles) / statistics.median(own[name]))
+        else:
+            ratios = [one / several for one, several in zip(wall["ogb"], seconds, strict=True)]
+            line["times_one_core"] = round(statistics.median(ratios), 2)
+            shares = [several / one for one, several in zip(own["ogb"], own[name], strict=True)]
+            line["processor_time_of_one_core"] = round(statistics.median(shares), 2)
+            line["times_one_core_each_round"] = [round(ratio, 2) for ratio in ratios]
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
