@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["interleave", "machine", "median_ratio", "peak_bytes"]
+__all__ = ["Step", "interleave", "machine", "median_ratio", "peak_bytes"]
 
 Step = Callable[[], object]
 

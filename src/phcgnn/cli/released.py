@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from phcgnn.models import PHCGNN
 
 __all__ = ["import_released"]
 
@@ -27,7 +30,7 @@ def import_released(
         raise typer.BadParameter(f"choose from initial, previous, concat; got '{skip}'.", param_hint="--skip")
     try:
         model = released.load(weights, skip=skip)  # type: ignore[arg-type]
-        save_model(model, output, {"source": {"released": weights.name}})
+        save_model(model, output, _describe(model) | {"source": {"released": weights.name}})
     except (ValueError, OSError) as error:
         typer.echo(f"phcgnn import-released: {error}", err=True)
         raise typer.Exit(1) from error
@@ -37,3 +40,12 @@ def import_released(
         err=True,
     )
     typer.echo(str(output))
+
+
+def _describe(model: PHCGNN) -> dict[str, Any]:
+    """Say what the released networks predict and of what: known by what their edges carry."""
+    if model.config.edge_features == (5, 6, 2):
+        return {"task": "classification", "targets": ["HIV_active"], "featuriser": "ogb/1", "normalisation": None}
+    if model.config.edge_features == (4,):
+        return {"task": "regression", "targets": ["y"], "featuriser": None, "normalisation": None}
+    return {}

@@ -50,6 +50,7 @@ _BLANKS: dict[str, frozenset[str] | None] = {  # None: every name of the module
     "_codecs": frozenset({"encode"}),
 }
 _BLANKS["__builtin__"] = _BLANKS["builtins"]
+_BLANKS["_operator"] = _BLANKS["operator"]
 
 
 class UnsafeFileError(ValueError):

@@ -33,7 +33,7 @@ class SoftAttentionPooling(Aggregation):
     .. math:: \mathbf{g}_v = \sigma\big(\mathbf{A}\, \text{PHM}(\mathbf{h}_v) + \mathbf{b}\big), \qquad
               \mathbf{h}_G = \sum_{v \in G} (\mathbf{g}_v, \dots, \mathbf{g}_v) \odot \mathbf{h}_v
 
-    The gate of a feature is one real number for all n of its components. Sums are taken in float32 or wider. A graph
+    The gate of a feature is one real number for all n of its components. The sum is taken in float32 or wider. A graph
     without nodes gives zero.
 
     Set ``keep_gates`` to find the gates of the last forward in ``last_gates``, one row a node; :meth:`gates` computes
@@ -87,12 +87,12 @@ class SoftAttentionPooling(Aggregation):
         gated = join_components(split_components(x, self.n) * gates.unsqueeze(-2))
         gated = gated.to(torch.promote_types(gated.dtype, torch.float32))
         if ptr is None:
-            return self.reduce(gated, index, None, dim_size, dim, reduce="sum")
+            return self.reduce(gated, index, None, dim_size, dim, reduce="sum").to(x.dtype)
         rows = torch.arange(gated.shape[0] + 1, device=x.device)
         if index is None:
             graphs = torch.arange(ptr.shape[0] - 1, device=x.device)
             index = torch.repeat_interleave(graphs, ptr.diff(), output_size=gated.shape[0])
-        return sum_rows(gated, rows[:-1], ptr, index, rows)
+        return sum_rows(gated, rows[:-1], ptr, index, rows).to(x.dtype)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.features}, n={self.n})"
