@@ -24,6 +24,14 @@ def _seed() -> Iterator[None]:
     torch.set_default_dtype(dtype)
 
 
+@pytest.fixture(params=[False, True], ids=["any", "uncompared"])
+def uncompared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """With and without the comparison of contents that kept tensors have on the CPU: without it, as on a GPU."""
+    if request.param:
+        monkeypatch.setattr("phcgnn.nn.cache._compares_content", lambda source: False)
+    return request.param
+
+
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param

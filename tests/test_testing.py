@@ -58,8 +58,59 @@ class NegatesTheGradient(PHMLinear):
         return 2 * y.detach() - y
 
 
+class IgnoresTheBias(PHMLinear):
+    def forward(self, x):
+        return nn.functional.linear(x, self.dense_weight())
+
+
+class Blocks(PHMLinear):
+    what = ""
+
+    def forward(self, x):
+        x = x.detach() if "x" in self.what else x
+        bias = self.bias.detach() if "b" in self.what else self.bias
+        y = nn.functional.linear(x, self.dense_weight(), bias)
+        return y.detach() if "y" in self.what else y
+
+
+class Halves(Blocks):
+    """Right outputs, half the gradients."""
+
+    def forward(self, x):
+        x = (x + x.detach()) / 2 if "x" in self.what else x
+        bias = (self.bias + self.bias.detach()) / 2 if "b" in self.what else self.bias
+        return nn.functional.linear(x, self.dense_weight(), bias)
+
+
+@pytest.mark.parametrize(
+    "kind, what, message",
+    [
+        (Blocks, "x", "no gradient reaches x"),
+        (Blocks, "b", "no gradient reaches b"),
+        (Blocks, "y", "no gradient reaches C"),
+        (Halves, "x", "gradient of x"),
+        (Halves, "b", "gradient of b"),
+    ],
+)
+def test_kronecker_sum_looks_at_every_gradient(kind, what, message):
+    layer = kind(6, 9, n=3)
+    assert_equals_kronecker_sum(layer)
+    layer.what = what
+    with torch.no_grad():
+        assert_equals_kronecker_sum(layer)
+    with pytest.raises(AssertionError, match=message):
+        assert_equals_kronecker_sum(layer)
+
+
 def test_kronecker_sum():
-    assert_equals_kronecker_sum(PHMLinear(6, 9, n=3))
+    layer = PHMLinear(6, 9, n=3)
+    assert_equals_kronecker_sum(layer)
+    assert_equals_kronecker_sum(layer, torch.randn(2, 3, 6))
+    assert not layer.bias.any()
+    assert all(p.grad is None for p in layer.parameters())
+    assert_equals_kronecker_sum(PHMLinear(6, 9, n=3, bias=False, learn_rule=False))
+    with pytest.raises(AssertionError, match="not the Kronecker sum"):
+        assert_equals_kronecker_sum(IgnoresTheBias(6, 9, n=3))
     with pytest.raises(AssertionError, match="not the Kronecker sum"):
         assert_equals_kronecker_sum(Transposed(6, 9, n=3))
     with pytest.raises(AssertionError, match="no gradient reaches C"):
@@ -89,10 +140,22 @@ def test_never_stale():
         assert_never_stale(Stale(watch=False), x)
     with pytest.raises(AssertionError, match=r"did not follow an in-place edit through .data of weight"):
         assert_never_stale(Stale(watch=True), x)
+    assert_never_stale(Stale(watch=True), x, uncounted=False)
     layer = PHMLinear(4, 4, n=2).train()
     state = {name: value.clone() for name, value in layer.state_dict().items()}
     assert_never_stale(layer, torch.randn(2, 4))
     assert layer.training
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, state[name])
+
+
+def test_never_stale_leaves_a_layer_that_fails_as_it_was():
+    layer = nn.Sequential(Stale(watch=False), nn.Dropout()).train()
+    layer[1].eval()
+    state = {name: value.clone() for name, value in layer.state_dict().items()}
+    with pytest.raises(AssertionError, match="did not follow"):
+        assert_never_stale(layer, torch.randn(2, 3))
+    assert [module.training for module in layer.modules()] == [True, True, False]
     for name, value in layer.state_dict().items():
         assert torch.equal(value, state[name])
 
@@ -141,6 +204,17 @@ def test_equivariance(attributes):
         assert_permutation_equivariant(
             lambda x, e, a, p: x + torch.arange(1.0, 1 + e.shape[1]) @ x[e[0]], *data
         )  # the order of the edges
+
+
+def test_a_wrong_layer_is_found_in_every_draw():
+    """Of two nodes every other permutation is the identity, which finds nothing."""
+    x, edge_index = torch.randn(2, 4), torch.tensor([[0], [1]])
+    for _ in range(20):
+        with pytest.raises(AssertionError, match="renaming the nodes changes more"):
+            assert_permutation_equivariant(lambda x, e, a, p: x * torch.arange(len(x))[:, None], x, edge_index)
+        with pytest.raises(AssertionError, match="output of the graph"):
+            assert_permutation_invariant(lambda x, e, a, p: x[:1], x, edge_index)
+    assert_permutation_equivariant(add_neighbours, torch.randn(1, 4), torch.zeros(2, 0, dtype=torch.long))
 
 
 @pytest.mark.parametrize("attributes", [True, False])

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["DataError", "ShapeError", "require_divisible", "require_positive", "require_probability"]
+__all__ = [
+    "DataError",
+    "ShapeError",
+    "require_bool",
+    "require_divisible",
+    "require_integer",
+    "require_positive",
+    "require_probability",
+]
 
 
 class DataError(ValueError):
@@ -41,10 +49,34 @@ def require_positive(where: str, **values: int) -> None:
     ValueError: PHMLinear: `n` must be at least 1, got 0.
     """
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{where}: `{name}` must be an int, got {value!r} ({type(value).__name__}).")
+        require_integer(where, **{name: value})
         if value < 1:
             raise ValueError(f"{where}: `{name}` must be at least 1, got {value}.")
+
+
+def require_integer(where: str, **values: object) -> None:
+    """Refuse anything but Python's own integers, and say how others become one.
+
+    >>> require_integer("Algebra.clifford", p=1.0)
+    Traceback (most recent call last):
+    TypeError: Algebra.clifford: `p` must be an int, got 1.0 (float).
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            hint = "" if isinstance(value, bool) or not hasattr(value, "__index__") else f"; pass int({name})"
+            raise TypeError(f"{where}: `{name}` must be an int, got {value!r} ({type(value).__name__}){hint}.")
+
+
+def require_bool(where: str, **values: object) -> None:
+    """Refuse anything but True and False: the text ``"False"`` is true.
+
+    >>> require_bool("PHMLinear", bias="False")
+    Traceback (most recent call last):
+    TypeError: PHMLinear: `bias` must be True or False, got 'False' (str).
+    """
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{where}: `{name}` must be True or False, got {value!r} ({type(value).__name__}).")
 
 
 def require_divisible(where: str, n: int, **widths: int) -> None:

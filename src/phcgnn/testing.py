@@ -30,7 +30,9 @@ GraphFunction = Callable[[Tensor, Tensor, Tensor | None, Tensor], Tensor]
 def assert_equals_kronecker_sum(
     layer: PHMLinear, x: Tensor | None = None, *, rtol: float | None = None, atol: float | None = None
 ) -> None:
-    """Check a PHM layer against the definition: the explicit sum of ``torch.kron``, gradients included.
+    """Check a PHM layer against the definition: the explicit sum of ``torch.kron``, and all four gradients.
+
+    The bias starts at zero, so random numbers take its place for the check; the layer is left as it was.
 
     Args:
         layer: The layer.
@@ -41,52 +43,71 @@ def assert_equals_kronecker_sum(
     >>> assert_equals_kronecker_sum(PHMLinear(6, 9, n=3))
     """
     x = torch.randn(5, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device) if x is None else x
+    x = x.detach().clone().requires_grad_()
     constants = layer.rule.constants.detach().clone().requires_grad_()
     weight = layer.weight.detach().clone().requires_grad_()
     terms = [torch.kron(c, w) for c, w in zip(constants.to(weight.dtype), weight, strict=True)]
-    expected = x @ torch.stack(terms).sum(0).mT
+    expected, actual = x @ torch.stack(terms).sum(0).mT, layer(x)
+    leaves = {"C": (layer.rule.constants, constants), "W": (layer.weight, weight), "x": (x, x)}
     if layer.bias is not None:
-        expected = expected + layer.bias.detach()
-    actual = layer(x)
+        bias = torch.randn_like(layer.bias).requires_grad_(layer.bias.requires_grad)
+        _assert_close(actual, expected + layer.bias, rtol, atol, "the layer is not the Kronecker sum")
+        expected, actual = expected + bias, torch.func.functional_call(layer, {"bias": bias}, (x,))
+        leaves["b"] = (bias, bias)
     _assert_close(actual, expected, rtol, atol, "the layer is not the Kronecker sum")
-    if not actual.requires_grad:
+    if not torch.is_grad_enabled():
         return
     cotangent = torch.randn_like(expected)
-    wanted = torch.autograd.grad(expected, (constants, weight), cotangent)
-    for name, parameter, want in zip(("C", "W"), (layer.rule.constants, layer.weight), wanted, strict=True):
-        if parameter.requires_grad:
-            (got,) = torch.autograd.grad(actual, parameter, cotangent, retain_graph=True, allow_unused=True)
+    for name, (mine, reference) in leaves.items():
+        if mine.requires_grad:
+            assert actual.requires_grad, f"no gradient reaches {name}"
+            (got,) = torch.autograd.grad(actual, mine, cotangent, retain_graph=True, allow_unused=True)
+            (want,) = torch.autograd.grad(expected, reference, cotangent, retain_graph=True)
             assert got is not None, f"no gradient reaches {name}"
             _assert_close(got, want, rtol, atol, f"gradient of {name}")
 
 
-def assert_never_stale(layer: nn.Module, x: Tensor) -> None:
+def assert_never_stale(layer: nn.Module, x: Tensor, *, uncounted: bool | None = None) -> None:
     """Check that in eval mode the output follows every kind of change of every parameter and buffer.
 
-    The layer is left as it was.
+    The layer is left as it was, also where the check fails.
+
+    Args:
+        layer: The layer.
+        x: An input.
+        uncounted: Whether to try writes through ``.data``, which no version counter sees. (default: on the CPU, where
+            comparing contents costs no waiting for a device)
     """
-    was_training = layer.training
-    layer.eval()
+    modes = {module: module.training for module in layer.modules()}
     state = {name: value.clone() for name, value in layer.state_dict().items()}
     floating: dict[str, Tensor] = dict(layer.named_parameters())
     floating |= {name: value for name, value in layer.named_buffers() if value.is_floating_point()}
-    changes: dict[str, Callable[[Tensor], object]] = {
-        "an in-place edit": lambda value: value.mul_(1.5).add_(0.25),
-        "an in-place edit through .data": lambda value: value.data.mul_(1.5).add_(0.25),
-        "an in-place edit of one entry": lambda value: value.view(-1)[-1].add_(1.0),
-        "a new .data": lambda value: setattr(value, "data", value.data * 1.5 + 0.25),
-    }
-    with torch.no_grad():
-        for name, value in floating.items():
-            for what, change in changes.items():
-                before = layer(x).clone()
-                change(value)
-                after = layer(x).clone()
-                assert not torch.equal(before, after), f"the output did not follow {what} of {name}"
-                layer.load_state_dict(state)
-                restored = layer(x)
-                _assert_close(restored, before, None, None, f"the output did not follow load_state_dict after {name}")
-    layer.train(was_training)
+    try:
+        layer.eval()
+        with torch.no_grad():
+            for name, value in floating.items():
+                for what, change in _CHANGES.items():
+                    if what == _UNCOUNTED and not (value.device.type == "cpu" if uncounted is None else uncounted):
+                        continue
+                    before = layer(x).clone()
+                    change(value)
+                    after = layer(x).clone()
+                    assert not torch.equal(before, after), f"the output did not follow {what} of {name}"
+                    layer.load_state_dict(state)
+                    _assert_close(layer(x), before, None, None, f"the output did not follow load_state_dict of {name}")
+    finally:
+        layer.load_state_dict(state)
+        for module, training in modes.items():
+            module.training = training
+
+
+_UNCOUNTED = "an in-place edit through .data"
+_CHANGES: dict[str, Callable[[Tensor], object]] = {
+    "an in-place edit": lambda value: value.mul_(1.5).add_(0.25),
+    _UNCOUNTED: lambda value: value.data.mul_(1.5).add_(0.25),
+    "an in-place edit of one entry": lambda value: value.view(-1)[-1].add_(1.0),
+    "a new .data": lambda value: setattr(value, "data", value.data * 1.5 + 0.25),
+}
 
 
 def assert_resets_everything(module: nn.Module) -> None:
@@ -147,12 +168,20 @@ def assert_batch_equals_one_by_one(
 def _rename(
     x: Tensor, edge_index: Tensor, edge_attr: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor | None]]:
-    nodes = torch.randperm(len(x), device=x.device)
-    edges = torch.randperm(edge_index.shape[1], device=x.device)
+    nodes, edges = _shuffle(len(x), x.device), _shuffle(edge_index.shape[1], x.device)
     new_name = torch.empty_like(nodes)
     new_name[nodes] = torch.arange(len(x), device=x.device)
     attributes = None if edge_attr is None else edge_attr[edges]
     return nodes, (x[nodes], new_name[edge_index[:, edges]], attributes)
+
+
+def _shuffle(count: int, device: torch.device) -> Tensor:
+    """Return a random permutation that moves something, where there is one."""
+    identity = torch.arange(count, device=device)
+    order = torch.randperm(count, device=device)
+    while count > 1 and torch.equal(order, identity):
+        order = torch.randperm(count, device=device)
+    return order
 
 
 def _assert_close(actual: Tensor, expected: Tensor, rtol: float | None, atol: float | None, what: str) -> None:

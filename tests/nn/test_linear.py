@@ -5,6 +5,7 @@ import io
 import pickle
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -157,9 +158,14 @@ def test_a_callable_weight_start_is_used():
 
 
 @pytest.mark.parametrize("learn_rule", [True, False])
-def test_never_stale(learn_rule, dtype):
+def test_never_stale(learn_rule, dtype, uncompared):
     layer = PHMLinear(8, 12, n=4, learn_rule=learn_rule, dtype=dtype)
-    assert_never_stale(layer, torch.randn(3, 8, dtype=dtype))
+    assert_never_stale(layer, torch.randn(3, 8, dtype=dtype), uncounted=not uncompared)
+
+
+def output(layer, x):
+    """What the layer must compute, whatever it keeps."""
+    return torch.nn.functional.linear(x, layer.dense_weight(), layer.bias)
 
 
 @pytest.fixture
@@ -218,7 +224,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_follows_an_optimizer_step_without_a_change_of_mode(optimizer):
+def test_follows_an_optimizer_step_without_a_change_of_mode(optimizer, uncompared):
     layer, x = PHMLinear(8, 12, n=4).eval(), torch.randn(3, 8)
     step = OPTIMIZERS[optimizer](layer.parameters())
     for _ in range(3):
@@ -230,6 +236,154 @@ def test_follows_an_optimizer_step_without_a_change_of_mode(optimizer):
             after = layer(x)
             torch.testing.assert_close(after, x @ layer.dense_weight().T + layer.bias)
         assert not torch.equal(before, after)
+
+
+def test_a_compiled_optimizer_step_is_followed_and_compiled_once(uncompared):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    torch._dynamo.reset()
+    layer, x = PHMLinear(8, 12, n=4).eval(), torch.randn(3, 8)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+    counts = CompileCounterWithBackend("aot_eager")
+    step = torch.compile(optimizer.step, backend=counts)
+    frames = []
+    for _ in range(4):
+        layer(x).square().sum().backward()
+        with torch.no_grad():
+            before = layer(x)
+            step()
+            assert not torch.equal(layer(x), before)
+            torch.testing.assert_close(layer(x), output(layer, x))
+        frames.append(counts.frame_count)
+    assert frames[0] == frames[-1]
+
+
+@pytest.mark.parametrize("of", ["weight", "rule.constants"])
+def test_follows_temporaries_that_take_the_place_of_others(of, uncompared):
+    """A tensor that is gone leaves its id and its address to the next one."""
+    layer, x = PHMLinear(8, 8, n=4).eval(), torch.randn(3, 8)
+    value = layer.get_parameter(of).detach()
+    with torch.no_grad():
+        for scale in range(20):
+            y = torch.func.functional_call(layer, {of: value * scale}, (x,))
+            torch.testing.assert_close(y - layer.bias, scale * (output(layer, x) - layer.bias), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("of", ["weight", "constants"])
+def test_follows_a_parametrization(of, uncompared):
+    class Scale(nn.Module):
+        factor = 1.0
+
+        def forward(self, value):
+            return value * self.factor
+
+    layer, x, scale = PHMLinear(8, 8, n=4).eval(), torch.randn(3, 8), Scale()
+    nn.utils.parametrize.register_parametrization(layer if of == "weight" else layer.rule, of, scale)
+    with torch.no_grad():
+        for factor in range(20):
+            scale.factor = float(factor)
+            torch.testing.assert_close(layer(x), output(layer, x))
+
+
+def test_follows_parameters_and_rules_that_are_replaced(uncompared):
+    layer, x = PHMLinear(8, 8, n=4).eval(), torch.randn(3, 8)
+    with torch.no_grad():
+        for _ in range(20):
+            layer.weight = None
+            layer.weight = nn.Parameter(torch.randn(4, 2, 2))
+            torch.testing.assert_close(layer(x), output(layer, x))
+        for _ in range(20):
+            layer.rule = None
+            layer.rule = MultiplicationRule(Algebra.uniform(4))
+            torch.testing.assert_close(layer(x), output(layer, x))
+        for parameter in (layer.weight, layer.rule.constants):
+            for _ in range(20):
+                parameter.data = torch.randn_like(parameter)
+                parameter.data = torch.randn_like(parameter)  # where the one of the last call was, were it not held
+                torch.testing.assert_close(layer(x), output(layer, x))
+        layer.weight.data = layer.weight.data.mT  # the same memory, shape and version
+        torch.testing.assert_close(layer(x), output(layer, x))
+
+
+def test_the_memory_of_what_was_kept_is_given_to_nobody():
+    layer, x = PHMLinear(8, 8, n=4).eval(), torch.randn(3, 8)
+    address = layer.weight.data_ptr()
+    with torch.no_grad():
+        layer(x)
+        layer.weight.data = torch.randn_like(layer.weight)
+    held = [alias.untyped_storage().data_ptr() for alias in layer._dense._entry.aliases]
+    assert held == [address, layer.rule.constants.data_ptr()]
+
+
+def test_follows_another_parameter_over_the_same_memory(uncompared):
+    layer, x = PHMLinear(8, 8, n=4).eval(), torch.randn(3, 8)
+    with torch.no_grad():
+        twin = nn.Parameter(layer.weight.data)
+        while layer.weight._version < 3:
+            layer.weight.mul_(1.0)
+        layer(x)
+        while twin._version < layer.weight._version:
+            twin.mul_(2.0)
+        layer.weight = twin
+        torch.testing.assert_close(layer(x), output(layer, x))
+
+
+@pytest.mark.parametrize("touch", [lambda m: m.eval(), lambda m: m.train().eval(), lambda m: m.to("cpu")])
+def test_a_change_of_mode_and_a_move_forget_what_was_kept(touch, monkeypatch):
+    monkeypatch.setattr("phcgnn.nn.cache._compares_content", lambda source: False)
+    model, x = nn.Sequential(PHMLinear(8, 8, n=4)).eval(), torch.randn(3, 8)
+    with torch.no_grad():
+        before = model(x)
+        model[0].weight.data.mul_(2)  # nothing counts this
+        assert torch.equal(model(x), before)
+        touch(model)
+        torch.testing.assert_close(model(x), output(model[0], x))
+
+
+def test_the_record_of_how_a_parameter_was_made_is_not_held():
+    layer, x = PHMLinear(8, 8, n=4).eval(), torch.randn(3, 8)
+    start = torch.ones(4, 2, 2, requires_grad=True)
+    weight = start * 2
+    with torch.no_grad():
+        torch.func.functional_call(layer, {"weight": weight}, (x,))
+    assert layer._dense._entry is None
+
+
+def test_nothing_is_kept_under_a_dispatch_mode(uncompared):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    layer, x = PHMLinear(8, 8, n=4).eval(), torch.randn(3, 8)
+    for warm in (False, True):
+        layer.eval()
+        with torch.no_grad():
+            if warm:
+                layer(x)
+            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            with mode:
+                assert layer(mode.from_tensor(x)).shape == (3, 8)
+            assert type(layer(x)) is torch.Tensor
+            layer.eval()
+            if warm:
+                layer(x)
+
+            def call(weight, x):
+                return torch.func.functional_call(layer, {"weight": weight}, (x,))
+
+            graph = make_fx(call)(layer.weight, x)
+            torch.testing.assert_close(graph(2 * layer.weight, x), call(2 * layer.weight, x))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_traced_layer_follows_its_parameters(warm, uncompared):
+    layer, x = PHMLinear(8, 8, n=4).eval(), torch.randn(3, 8)
+    with torch.no_grad():
+        if warm:
+            layer(x)
+        traced = torch.jit.trace(layer, (x,))
+        layer.weight.mul_(2)
+        torch.testing.assert_close(traced(x), output(layer, x))
 
 
 def test_follows_moves_replacements_and_a_shared_rule():
@@ -390,7 +544,7 @@ def test_per_sample_gradients(training):
     torch.testing.assert_close(tangent, layer.dense_weight().sum(1).expand(5, 6))
 
 
-def test_functional_call_after_a_kept_weight_uses_the_given_parameters():
+def test_functional_call_after_a_kept_weight_uses_the_given_parameters(uncompared):
     layer, x = PHMLinear(8, 8, learn_rule=False).eval(), torch.randn(3, 8)
     with torch.no_grad():
         layer(x)
@@ -403,7 +557,7 @@ def test_functional_call_after_a_kept_weight_uses_the_given_parameters():
         torch.testing.assert_close(mapped, torch.stack([layer(x), y]))
 
 
-def test_parameters_made_in_inference_mode():
+def test_parameters_made_in_inference_mode(uncompared):
     with torch.inference_mode():
         layer, x = PHMLinear(8, 8).eval(), torch.randn(3, 8)
         assert torch.equal(layer(x), layer(x))
@@ -437,7 +591,7 @@ def test_ddp(process_group):
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning:torch.distributed")
-def test_fsdp_in_eval_follows_the_optimizer(process_group):
+def test_fsdp_in_eval_follows_the_optimizer_and_edits(process_group, uncompared):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -455,6 +609,12 @@ def test_fsdp_in_eval_follows_the_optimizer(process_group):
             step.step()
     with torch.no_grad():
         torch.testing.assert_close(layer(x), plain(x))
+        layer.reshard()
+        for model in (layer, plain):
+            model[0].weight.mul_(3)
+        torch.testing.assert_close(layer(x), plain(x))
+    # what is gathered into the same tensor, maybe at the same address, moves no version: nothing may be kept
+    assert layer[0]._dense._entry is None
 
 
 @pytest.mark.cuda
@@ -479,6 +639,64 @@ def test_on_cuda():
         assert layer.cpu()(x.cpu()).device.type == "cpu"
 
 
+@pytest.mark.cuda
+@cuda
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
+def test_never_stale_on_cuda():
+    layer, x = PHMLinear(64, 64, device="cuda"), torch.randn(3, 64, device="cuda")
+    assert_never_stale(layer, x)
+    layer.eval()
+    for fused in ("fused", "foreach"):
+        step = torch.optim.Adam(layer.parameters(), lr=0.1, **{fused: True})
+        for _ in range(3):
+            layer(x).square().sum().backward()
+            with torch.no_grad():
+                before = layer(x)
+                step.step()
+                assert not torch.equal(layer(x), before)
+                torch.testing.assert_close(layer(x), output(layer, x))
+    with torch.no_grad():
+        for scale in range(20):
+            weight = layer.weight.detach() * scale
+            y = torch.func.functional_call(layer, {"weight": weight}, (x,))
+            torch.testing.assert_close(y, x @ kronecker_sum(layer.rule.constants, weight).T + layer.bias)
+            del weight, y
+        for _ in range(20):
+            layer.weight = None
+            layer.weight = nn.Parameter(torch.randn(4, 16, 16, device="cuda"))
+            torch.testing.assert_close(layer(x), output(layer, x))
+            layer.rule = None
+            layer.rule = MultiplicationRule(Algebra.uniform(4), device="cuda")
+            torch.testing.assert_close(layer(x), output(layer, x))
+            layer.weight.data = torch.randn_like(layer.weight)
+            layer.weight.data = torch.randn_like(layer.weight)
+            torch.testing.assert_close(layer(x), output(layer, x))
+        layer.weight.data = layer.weight.data.mT
+        torch.testing.assert_close(layer(x), output(layer, x))
+
+
+@pytest.mark.cuda
+@cuda
+def test_the_replay_of_a_captured_step_is_seen_after_a_change_of_mode():
+    layer, x = PHMLinear(8, 8, n=4, device="cuda").eval(), torch.randn(3, 8, device="cuda")
+    step = torch.optim.Adam(layer.parameters(), lr=0.1, fused=True, capturable=True)
+    for parameter in layer.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step.step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step.step()
+    with torch.no_grad():
+        layer(x)
+        graph.replay()
+        layer.eval()
+        torch.testing.assert_close(layer(x), output(layer, x))
+
+
 def test_to_linear():
     layer = PHMLinear(8, 12, n=4, bias=False).eval()
     linear, x = layer.to_linear(), torch.randn(3, 8)
@@ -486,6 +704,29 @@ def test_to_linear():
     assert not linear.training
     assert linear.bias is None
     torch.testing.assert_close(linear(x), layer(x))
+
+
+@pytest.mark.parametrize("learned", [("weight",), ("bias",), ("weight", "bias"), ()])
+def test_to_linear_keeps_what_is_frozen(learned):
+    layer = PHMLinear(8, 12, n=4)
+    for name in ("weight", "bias"):
+        layer.get_parameter(name).requires_grad_(name in learned)
+    assert [name for name, p in layer.to_linear().named_parameters() if p.requires_grad] == list(learned)
+
+
+def test_the_bias_starts_at_zero():
+    layer = PHMLinear(8, 12, n=4)
+    assert not layer.bias.any()
+    nn.init.normal_(layer.bias)
+    layer.reset_parameters()
+    assert not layer.bias.any()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors():
+    layer, rows = PHMLinear(8, 12, n=4), [torch.randn(3, 8), torch.randn(5, 8)]
+    for y, x in zip(layer(torch.nested.nested_tensor(rows)).unbind(), rows, strict=True):
+        torch.testing.assert_close(y, layer(x))
 
 
 def test_repr():
@@ -507,6 +748,14 @@ def test_repr():
         (lambda: PHMLinear(4, 4, n=-2), "`n` must be at least 1, got -2"),
         (lambda: PHMLinear(4, 4, n=2.0), "`n` must be an int, got 2.0"),
         (lambda: PHMLinear("4", 4), "`in_features` must be an int, got '4'"),
+        (lambda: PHMLinear(np.int64(8), 4), r"`in_features` must be an int.*int64\); pass int\(in_features\)"),
+        (lambda: PHMLinear(8, 4, np.int64(4)), r"`n` must be an int.*pass int\(n\)"),
+        (lambda: PHMLinear(4, 4, bias="False"), "`bias` must be True or False, got 'False'"),
+        (lambda: PHMLinear(4, 4, learn_rule="False"), "`learn_rule` must be True or False, got 'False'"),
+        (
+            lambda: PHMLinear(4, 4, weight_start=None),
+            r"`weight_start` must be a name \(folded-glorot, .*or a callable, got None",
+        ),
         (lambda: PHMLinear(4, 4, n=2, terms=0), "`terms` must be at least 1, got 0"),
         (
             lambda: PHMLinear(4, 4, rule_start="uniformly"),

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
 from torch import nn
 
-from phcgnn.nn import PHCNorm, WhiteningNorm
+from phcgnn.nn import PHMLP, PHCNorm, WhiteningNorm
 from phcgnn.testing import assert_resets_everything
 
 
@@ -80,6 +81,62 @@ def test_whitening_with_fewer_rows_than_components_is_finite_and_differentiable(
     layer(x).square().sum().backward()
     assert x.grad.isfinite().all()
     assert layer.weight.grad.isfinite().all()
+
+
+def batches(kind, rows, n, m=4):
+    if kind == "collinear":
+        return torch.randn(rows, m).repeat(1, n)
+    return torch.randn(rows, n * m) + (100 if kind == "offset" else 0)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 10.0, 30.0, 1e3, 1e4])
+@pytest.mark.parametrize("kind", ["random", "collinear", "offset"])
+def test_whitening_of_singular_batches_at_any_scale(kind, scale):
+    for n, seed in itertools.product((2, 4, 16), range(2)):
+        for rows in sorted({2, n // 2 + 1, n, n + 1, 256}):
+            torch.manual_seed(seed)
+            layer, x = WhiteningNorm(4 * n, n), (batches(kind, rows, n) * scale).requires_grad_()
+            for _ in range(2):
+                y = layer(x)
+            assert y.abs().max() < 10, (n, rows, seed)
+            y.square().sum().backward()
+            assert x.grad.isfinite().all(), (n, rows, seed)
+            assert layer.eval()(x).isfinite().all(), (n, rows, seed)
+
+
+@pytest.mark.parametrize("scale", [10.0, 30.0])
+def test_an_mlp_that_whitens_takes_four_rows(scale):
+    model = PHMLP(32, 64, n=8, norm="whitening")
+    model(torch.randn(4, 32) * scale).square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
+def test_whitening_keeps_its_statistics_wide(narrow):
+    layer = WhiteningNorm(16, 16)
+    x = torch.randn(500, 1).repeat(1, 16) + 0.01 * torch.randn(500, 16)
+    for _ in range(100):
+        layer(x)
+    expected = layer.eval().running_cov.clone()
+    layer.to(narrow)
+    assert layer.weight.dtype == layer.bias.dtype == narrow
+    assert layer.running_mean.dtype == layer.running_cov.dtype == torch.float32
+    assert torch.equal(layer.running_cov, expected)
+    assert layer(x.to(narrow)).dtype == narrow
+    assert layer(x.to(narrow)).isfinite().all()
+    made = WhiteningNorm(8, 4, dtype=narrow)
+    assert (made.weight.dtype, made.running_cov.dtype, made.running_mean.dtype) == (narrow, *[torch.float32] * 2)
+    assert layer.double().running_cov.dtype == torch.float64
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_whitening_takes_no_part_in_autocast(training):
+    layer, x = WhiteningNorm(8, 4), torch.randn(50, 8) @ torch.randn(8, 8)
+    layer(x)
+    layer.train(training)
+    expected = copy.deepcopy(layer)(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(layer(x), expected)
 
 
 def test_whitening_gradcheck():

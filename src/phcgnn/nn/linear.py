@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phcgnn.algebra import Algebra
-from phcgnn.errors import ShapeError, require_divisible, require_positive
+from phcgnn.errors import ShapeError, require_bool, require_divisible, require_positive
 from phcgnn.functional import kronecker_sum
 from phcgnn.nn.cache import DerivedTensor
 from phcgnn.nn.rule import MultiplicationRule
@@ -94,6 +94,7 @@ class PHMLinear(nn.Module):
         if terms is None:
             terms = rule.terms if isinstance(rule, MultiplicationRule | Algebra) else n
         require_positive("PHMLinear", terms=terms)
+        require_bool("PHMLinear", bias=bias, learn_rule=learn_rule)
         if rule is not None and rule_start != "auto":
             raise ValueError("PHMLinear: `rule` and `rule_start` both say where the rule starts; give one of them.")
         super().__init__()
@@ -119,6 +120,11 @@ class PHMLinear(nn.Module):
                 f"terms={terms}; pass n={self.rule.n}, terms={self.rule.terms} or another rule."
             )
         self.weight_start = weight_start
+        if not isinstance(weight_start, str) and not callable(weight_start):
+            raise TypeError(
+                f"PHMLinear: `weight_start` must be a name ({', '.join(WEIGHT_STARTS)}) or a callable, "
+                f"got {weight_start!r}."
+            )
         self._fill = WEIGHT_STARTS[weight_start] if isinstance(weight_start, str) else weight_start
         self.weight = nn.Parameter(torch.empty(terms, out_features // n, in_features // n, device=device, dtype=dtype))
         if bias:
@@ -165,7 +171,7 @@ class PHMLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (*, F_in) -> (*, F_out)
         """Apply the layer."""
-        if x.dim() == 0 or x.shape[-1] != self.in_features:
+        if x.dim() == 0 or x.size(-1) != self.in_features:  # a nested tensor has a last size, but no shape
             raise ShapeError(
                 "PHMLinear: the input",
                 got=x.shape,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phcgnn.errors import ShapeError, require_divisible
 from phcgnn.functional import full_precision
+from phcgnn.nn.precision import at_least_float32, keep_wide
 from phcgnn.registry import Registry
 
 __all__ = ["NORMS", "PHCNorm", "WhiteningNorm", "build_norm"]
+
+_ROUNDINGS = 4  # of the trace: one was enough for every batch that was tried
 
 NORMS: Registry[type[PHCNorm] | type[WhiteningNorm]] = Registry("norm")
 
@@ -72,11 +78,13 @@ class WhiteningNorm(nn.Module):
     covariance over the batch, then mapped affinely:
 
     .. math:: \hat{\mathbf{x}} = \mathbf{L}^{-1}(\mathbf{x} - \boldsymbol\mu), \quad
-              \mathbf{L}\mathbf{L}^\top = \boldsymbol\Sigma + \epsilon\mathbf{I}, \qquad
+              \mathbf{L}\mathbf{L}^\top = \boldsymbol\Sigma + (\epsilon + \delta)\mathbf{I}, \qquad
               \mathbf{y} = \boldsymbol\Gamma\hat{\mathbf{x}} + \boldsymbol\beta
 
-    For n = 1 this is batch norm. Cost: :math:`O(k n)` a row and :math:`O(k n^2)` a batch; the statistics are taken in
-    float32 or wider. A batch of a single row is treated as in :class:`PHCNorm`.
+    Components that depend on one another, or fewer rows than components, make :math:`\boldsymbol\Sigma` singular up to
+    rounding, which grows with its size: :math:`\delta` is a few roundings of its trace, so that it has a factor at any
+    scale. For n = 1 this is batch norm. Cost: :math:`O(k n)` a row and :math:`O(k n^2)` a batch; the statistics are
+    taken and kept in float32 or wider, whatever the model is moved to. A batch of a single row is treated as in :class:`PHCNorm`.
 
     Args:
         features (int): Width k, a multiple of ``n``.
@@ -113,8 +121,9 @@ class WhiteningNorm(nn.Module):
         m = features // n
         self.weight = nn.Parameter(torch.empty(m, n, n, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(m, n, device=device, dtype=dtype))
-        self.register_buffer("running_mean", torch.empty(m, n, device=device, dtype=dtype))
-        self.register_buffer("running_cov", torch.empty(m, n, n, device=device, dtype=dtype))
+        wide = at_least_float32(dtype)
+        self.register_buffer("running_mean", torch.empty(m, n, device=device, dtype=wide))
+        self.register_buffer("running_cov", torch.empty(m, n, n, device=device, dtype=wide))
         self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
         self.reset_parameters()
 
@@ -146,17 +155,30 @@ class WhiteningNorm(nn.Module):
             else:
                 mean, cov = self.running_mean.to(wide), self.running_cov.to(wide)
                 centred = points - mean[..., None]
-            ridge = self.eps * torch.eye(self.n, dtype=wide, device=x.device)
-            factor = torch.linalg.cholesky(cov + ridge)
+            factor = torch.linalg.cholesky(cov + self._ridge(cov.detach()))
             white = torch.linalg.solve_triangular(factor, centred, upper=False)
             mapped = self.weight.to(wide) @ white + self.bias.to(wide)[..., None]
         return mapped.permute(2, 1, 0).reshape(x.shape).to(x.dtype)
+
+    def _ridge(self, cov: Tensor) -> Tensor:  # (m, n, n) -> (m, n, n)
+        """Return what is added to the diagonal: eps, and what rounding may have taken from the least eigenvalue."""
+        trace = cov.diagonal(dim1=-2, dim2=-1).sum(-1)
+        size = self.eps + _ROUNDINGS * torch.finfo(cov.dtype).eps * trace
+        return size[:, None, None] * torch.eye(self.n, dtype=cov.dtype, device=cov.device)
 
     def _track(self, mean: Tensor, cov: Tensor) -> None:
         with torch.no_grad():
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
             self.running_cov.lerp_(cov.to(self.running_cov.dtype), self.momentum)
             self.num_batches_tracked += 1
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        statistics = (self.running_mean, self.running_cov)
+
+        def move(tensor: Tensor) -> Tensor:
+            return (keep_wide(fn) if any(tensor is kept for kept in statistics) else fn)(tensor)
+
+        return super()._apply(move, recurse)
 
     def extra_repr(self) -> str:
         """Describe the norm for ``repr``."""

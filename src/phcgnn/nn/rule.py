@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from phcgnn.algebra import Algebra
-from phcgnn.errors import require_positive
+from phcgnn.errors import require_bool, require_positive
+from phcgnn.nn.precision import at_least_float32, keep_wide
 from phcgnn.nn.start import start_rule
 
 __all__ = ["MultiplicationRule"]
-
-_NARROW = (torch.bfloat16, torch.float16)
 
 
 class MultiplicationRule(nn.Module):
@@ -90,9 +89,9 @@ class MultiplicationRule(nn.Module):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
+        require_bool("MultiplicationRule", learn=learn)
         self.n, self.terms, self.start = n, terms, start
-        dtype = torch.float32 if dtype in _NARROW else dtype
-        constants = torch.empty(terms, n, n, device=device, dtype=dtype)
+        constants = torch.empty(terms, n, n, device=device, dtype=at_least_float32(dtype))
         if learn:
             self.constants = nn.Parameter(constants)
         else:
@@ -116,13 +115,7 @@ class MultiplicationRule(nn.Module):
             self.constants.copy_(algebra.constants)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        def keep_wide(tensor: Tensor) -> Tensor:
-            moved = fn(tensor)
-            if moved.dtype in _NARROW and tensor.dtype not in _NARROW:
-                return tensor.to(moved.device, torch.float32)
-            return moved
-
-        return super()._apply(keep_wide, recurse)
+        return super()._apply(keep_wide(fn), recurse)
 
     def extra_repr(self) -> str:
         """Describe the rule for ``repr``."""
