@@ -48,10 +48,7 @@ def evaluate(
     for folder in folders:
         model, about = load_model(folder, device=place)
         _require_fit(folder, about, model.config, store)
-        scale = about.get("normalisation")
-        decode = Decoder(
-            metadata.task, None if scale is None else Scaler(tuple(scale["mean"]), tuple(scale["deviation"]))
-        )
+        decode = Decoder.from_metadata({"task": metadata.task, **about})
         network = fold(model, inplace=True).eval()
         with torch.inference_mode():
             batches = [(decode(network(batch)).cpu(), batch.y.cpu()) for batch in loader]
