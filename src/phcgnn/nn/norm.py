@@ -84,7 +84,8 @@ class WhiteningNorm(nn.Module):
     Components that depend on one another, or fewer rows than components, make :math:`\boldsymbol\Sigma` singular up to
     rounding, which grows with its size: :math:`\delta` is a few roundings of its trace, so that it has a factor at any
     scale. For n = 1 this is batch norm. Cost: :math:`O(k n)` a row and :math:`O(k n^2)` a batch; the statistics are
-    taken and kept in float32 or wider, whatever the model is moved to. A batch of a single row is treated as in :class:`PHCNorm`.
+    taken and kept in float32 or wider, whatever the model is moved to. A batch of a single row is treated as in
+    :class:`PHCNorm`.
 
     Args:
         features (int): Width k, a multiple of ``n``.
