@@ -68,7 +68,7 @@ def test_nonsense_is_refused(changes, message):
     [
         ("{", "not JSON"),
         ("[]", "expected a JSON object, got list"),
-        ('{"name": "a", "colour": 1}', "unknown colour, missing edge_features"),
+        ('{"name": "a", "colour": 1}', "unknown colour, missing class_names, missing edge_features"),
     ],
 )
 def test_bad_json_is_refused(text, message):

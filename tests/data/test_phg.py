@@ -140,7 +140,7 @@ def test_foreign_files_are_refused_by_name(tmp_path):
     [
         ({"schema": "2"}, "has schema 2, but this phcgnn reads up to 1; install a newer phcgnn"),
         ({"schema": "one"}, "is damaged: its schema number is 'one'"),
-        ({"store": "{}"}, "is damaged: StoreMetadata: missing edge_features"),
+        ({"store": "{}"}, "is damaged: StoreMetadata: missing class_names, missing edge_features"),
         ({"store": ""}, "is damaged: StoreMetadata: not JSON"),
         ({"tensors": "x"}, "is damaged: it lacks tensors or has some too many"),
         ({"sha256": "0"}, "was altered after it was written: its checksum does not agree"),
