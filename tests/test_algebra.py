@@ -346,6 +346,8 @@ def test_tables_of_coefficients_and_of_text_agree():
         (lambda: Algebra.uniform(2, 0), "`terms` must be at least 1"),
         (lambda: Algebra.clifford(5, 5, 5), r"p \+ q \+ r <= 8"),
         (lambda: Algebra.clifford(-1, 0, 0), "p, q, r >= 0"),
+        (lambda: Algebra.clifford(1.5), r"`p` must be an int, got 1.5 \(float\)"),
+        (lambda: Algebra(torch.zeros(2, 2, 2, dtype=torch.complex64)), "real numbers, got torch.complex64"),
         (lambda: Algebra(torch.zeros(2, 2)), r"shape \(2, 2\), expected \(terms, n, n\)"),
         (lambda: Algebra(torch.zeros(0, 0, 0)), r"shape \(0, 0, 0\)"),
         (lambda: Algebra(torch.full((1, 1, 1), torch.nan)), "must be finite"),
@@ -353,6 +355,7 @@ def test_tables_of_coefficients_and_of_text_agree():
         (lambda: Algebra(torch.zeros(2, 2, 2), conjugation=(1, 0)), "signs"),
         (lambda: Algebra.from_table([]), "empty"),
         (lambda: Algebra.from_table([["1", "i"], ["i"]]), "every row must have 2 products"),
+        (lambda: Algebra.from_table([["1", "i"], ["i", -1]]), r"got -1 \(int\) among text; write '-1'"),
         (lambda: Algebra.from_table([["1", "i"], ["i", "x"]]), "cannot read the product 'x'"),
         (lambda: Algebra.from_table([["1", "i"], ["i", "i i"]]), "cannot read the product 'i i'"),
         (lambda: Algebra.from_table(torch.zeros(2, 2)), r"expected \(terms, n, n\)"),
@@ -367,3 +370,17 @@ def test_tables_of_coefficients_and_of_text_agree():
 def test_bad_input_is_refused_with_the_remedy(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_the_default_device_does_not_matter():
+    """Algebras live on the CPU, so that a script which sets its default device to the GPU can build and ask them."""
+    with torch.device("meta"):
+        algebras = [Algebra.named(name) for name in ALGEBRAS] + [Algebra.clifford(1, 1, 0), Algebra.cyclic(3)]
+        algebras += [
+            Algebra.uniform(3),
+            Algebra([[[1.0]]]),
+            Algebra.from_table([[[1.0, 0], [0, 1]], [[0, 1], [-1, 0]]]),
+        ]
+        assert all(algebra.laws() for algebra in algebras)
+        assert Algebra.named("quaternion").nearest()[1] == 0
+    assert {str(algebra.constants.device) for algebra in algebras} == {"cpu"}

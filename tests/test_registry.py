@@ -22,5 +22,7 @@ def test_errors_name_the_choices():
         registry["xyz"]
     with pytest.raises(ValueError, match="'three' is registered already"):
         registry.register("three")(4)
-    with pytest.raises(TypeError, match="named by a string, got 3"):
+    with pytest.raises(TypeError, match="a number is named by a string, got 3"):
         registry[3]
+    with pytest.raises(TypeError, match="an algebra is named by a string"):
+        Registry("algebra")[3]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phcgnn.errors import ShapeError, require_positive
+from phcgnn.errors import ShapeError, require_integer, require_positive
 from phcgnn.registry import Registry
 
 __all__ = ["ALGEBRAS", "LAWS", "Algebra"]
@@ -62,7 +62,10 @@ class Algebra:
         basis: Sequence[str] | None = None,
         conjugation: Sequence[int] | None = None,
     ) -> None:
-        matrices = torch.as_tensor(constants).detach().to("cpu", torch.float64, copy=True)
+        given = torch.as_tensor(constants, device="cpu").detach()
+        if given.is_complex():
+            raise TypeError(f"Algebra: `constants` must be real numbers, got {given.dtype}; pass constants.real.")
+        matrices = given.to(torch.float64, copy=True)
         if matrices.dim() != 3 or matrices.shape[1] != matrices.shape[2] or 0 in matrices.shape:
             raise ShapeError("Algebra: `constants`", got=matrices.shape, expected=("terms", "n", "n"))
         if not matrices.isfinite().all():
@@ -109,12 +112,12 @@ class Algebra:
         require_positive("Algebra.cayley_dickson", n=n)
         if n & (n - 1):
             raise ValueError(f"Algebra.cayley_dickson: `n` must be a power of two, got {n}.")
-        table = torch.ones(1, 1, 1, dtype=torch.float64)  # table[i, k, j]: coefficient of e_k in e_i e_j
+        table = torch.ones(1, 1, 1, dtype=torch.float64, device="cpu")  # table[i, k, j]: coefficient of e_k in e_i e_j
         while (m := len(table)) < n:
-            bar = -torch.ones(m, dtype=torch.float64)
+            bar = -torch.ones(m, dtype=torch.float64, device="cpu")
             bar[0] = 1
             flipped = table.permute(2, 1, 0)  # flipped[i, k, j]: coefficient of e_k in e_j e_i
-            doubled = torch.zeros(2 * m, 2 * m, 2 * m, dtype=torch.float64)
+            doubled = table.new_zeros(2 * m, 2 * m, 2 * m)
             doubled[:m, :m, :m] = table  # a c
             doubled[m:, :m, m:] = -flipped * bar  # -conj(d) b
             doubled[:m, m:, m:] = flipped  # d a
@@ -129,13 +132,14 @@ class Algebra:
         The ``2**(p+q+r)`` blades are ordered by the binary number of the generators in them (1, e1, e2, e12, e3, ...);
         ``conjugate`` is Clifford conjugation.
         """
+        require_integer("Algebra.clifford", p=p, q=q, r=r)
         squares = [1] * p + [-1] * q + [0] * r
         if min(p, q, r) < 0 or len(squares) > _CLIFFORD_LIMIT:
             raise ValueError(
                 f"Algebra.clifford: needs p, q, r >= 0 and p + q + r <= {_CLIFFORD_LIMIT}, got {p}, {q}, {r}."
             )
         n = 2 ** len(squares)
-        constants = torch.zeros(n, n, n, dtype=torch.float64)
+        constants = torch.zeros(n, n, n, dtype=torch.float64, device="cpu")
         for a, b in itertools.product(range(n), repeat=2):
             swaps = sum((a >> shift & b).bit_count() for shift in range(1, len(squares) + 1))
             coefficient = (-1) ** swaps
@@ -156,9 +160,9 @@ class Algebra:
         ones at :math:`j - i = 1` and at :math:`(n, 1)`. It is neither unital nor associative for n > 1.
         """
         require_positive("Algebra.cyclic", n=n)
-        signs = torch.ones(n, dtype=torch.float64)
+        signs = torch.ones(n, dtype=torch.float64, device="cpu")
         signs[1::2] = -1
-        identity = torch.eye(n, dtype=torch.float64)
+        identity = _eye(n)
         return Algebra(
             torch.stack([signs.diag() @ identity.roll(power, dims=1) for power in range(n)]), name=f"cyclic:{n}"
         )
@@ -174,7 +178,7 @@ class Algebra:
         """
         terms = n if terms is None else terms
         require_positive("Algebra.uniform", n=n, terms=terms)
-        constants = torch.rand(terms, n, n, generator=generator, dtype=torch.float64) * 2 - 1
+        constants = torch.rand(terms, n, n, generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
         return Algebra(constants, name=f"uniform:{n}" if terms == n else f"uniform:{n},{terms}")
 
     @staticmethod
@@ -205,7 +209,7 @@ class Algebra:
         True
         """
         if isinstance(table, Tensor) or not _is_written(table):
-            coefficients = torch.as_tensor(table, dtype=torch.float64)
+            coefficients = torch.as_tensor(table, dtype=torch.float64, device="cpu")
             if coefficients.dim() != 3 or coefficients.shape[1] != coefficients.shape[2]:
                 raise ShapeError("Algebra.from_table: `table`", got=coefficients.shape, expected=("terms", "n", "n"))
         else:
@@ -213,9 +217,8 @@ class Algebra:
             if any(len(row) != n for row in table):
                 raise ValueError(f"Algebra.from_table: every row must have {n} products, as the first has.")
             symbols = _default_basis(n) if basis is None else tuple(basis)
-            coefficients = torch.tensor(
-                [[_coefficients(product, symbols) for product in row] for row in table], dtype=torch.float64
-            )
+            numbers = [[_coefficients(product, symbols) for product in row] for row in table]
+            coefficients = torch.tensor(numbers, dtype=torch.float64, device="cpu")
         return Algebra(coefficients.transpose(1, 2), name=name, basis=basis, conjugation=conjugation)
 
     @staticmethod
@@ -324,7 +327,7 @@ class Algebra:
         """Whether some e has e·a = a·e = a."""
         if self.terms != self.n:
             return False
-        unit, identity = self._unit_candidate(), torch.eye(self.n, dtype=torch.float64)
+        unit, identity = self._unit_candidate(), _eye(self.n)
         left = torch.einsum("i,ikj->kj", unit, self._constants)
         right = torch.einsum("ikj,j->ki", self._constants, unit)
         return _vanishes(torch.stack([left - identity, right - identity]), tolerance)
@@ -347,7 +350,7 @@ class Algebra:
     def is_norm_multiplicative(self, tolerance: float = 1e-9) -> bool:
         """Whether |a·b| = |a| |b| for the Euclidean norm."""
         gram = torch.einsum("ikj,pkq->ijpq", self._constants, self._constants)
-        n, terms = torch.eye(self.n, dtype=torch.float64), torch.eye(self.terms, dtype=torch.float64)
+        n, terms = _eye(self.n), _eye(self.terms)
         return _vanishes(gram + gram.transpose(0, 2) - 2 * torch.einsum("ip,jq->ijpq", terms, n), tolerance)
 
     def laws(self, tolerance: float = 1e-9) -> dict[str, bool]:
@@ -378,10 +381,10 @@ class Algebra:
                 f"distance: only for n up to {_DISTANCE_LIMIT} (it tries all 2^n n! renamings), got {self.n}."
             )
         mine, theirs, n = self._constants, other._constants, self.n
-        signs = torch.tensor(list(itertools.product((1.0, -1.0), repeat=n)), dtype=torch.float64)  # (2^n, n)
+        signs = mine.new_tensor(list(itertools.product((1.0, -1.0), repeat=n)))  # (2^n, n)
         triples = torch.einsum("si,sk,sj->ikjs", signs, signs, signs).flatten(0, 2)  # (n^3, 2^n)
         best = -torch.inf
-        permutations = torch.tensor(list(itertools.permutations(range(n))))
+        permutations = torch.tensor(list(itertools.permutations(range(n))), device="cpu")
         for chunk in permutations.split(max(1, 2**24 // n**3 // 2**n * 8)):
             i, k, j = chunk[:, :, None, None], chunk[:, None, :, None], chunk[:, None, None, :]
             overlap = (theirs[i, k, j] * mine).flatten(1) @ triples
@@ -443,7 +446,7 @@ class Algebra:
         n = self.n
         left = self._constants.permute(1, 2, 0).reshape(n * n, n)
         right = self._constants.permute(1, 0, 2).reshape(n * n, n)
-        identity = torch.eye(n, dtype=torch.float64).reshape(n * n, 1)
+        identity = _eye(n).reshape(n * n, 1)
         system, target = torch.cat([left, right]), torch.cat([identity, identity])
         return torch.linalg.lstsq(system, target, driver="gelsd").solution[:, 0]
 
@@ -451,6 +454,10 @@ class Algebra:
         self._require_square("the associator")
         c = self._constants
         return torch.einsum("ilj,lmk->ijkm", c, c) - torch.einsum("jlk,iml->ijkm", c, c)
+
+
+def _eye(n: int) -> Tensor:
+    return torch.eye(n, dtype=torch.float64, device="cpu")
 
 
 def _vanishes(tensor: Tensor, tolerance: float) -> bool:
@@ -473,6 +480,11 @@ def _is_written(table: Sequence[Sequence[Any]]) -> bool:
 
 def _coefficients(product: str, basis: tuple[str, ...]) -> list[float]:
     """Read a sum such as ``-k`` or ``0.5i - j`` in the given symbols."""
+    if not isinstance(product, str):
+        raise TypeError(
+            f"Algebra.from_table: the products must all be text or all be lists of coefficients, got {product!r} "
+            f"({type(product).__name__}) among text; write '{product}'."
+        )
     values = [0.0] * len(basis)
     text = product.replace(" ", "").replace("\N{MINUS SIGN}", "-")
     if text == "0":

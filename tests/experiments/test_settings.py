@@ -120,3 +120,7 @@ def test_files_that_are_no_settings(tmp_path):
         read_settings(tmp_path / "bad.toml")
     with pytest.raises(ValueError, match=r"unknown preset 'zinc-400k-phc6'\. Did you mean"):
         read_preset("zinc-400k-phc6")
+
+
+def test_what_stands_in_for_node_features_may_be_chosen():
+    assert RunSettings.build({"model": {"node_source": "constant"}}).model == {"node_source": "constant"}

@@ -94,9 +94,16 @@ def test_absent_keys_are_defaults_and_none_is_a_word():
         ({"aggregation": "pna"}, "aggregation='pna' needs `degrees`"),
         ({"degrees": (1, 2)}, "`degrees` serves aggregation='pna' alone, got 'sum'"),
         ({"node_features": None, "edge_features": None}, "set node_source='constant' instead of 'edge-sum'"),
-        ({"dense": True, "share_rule": True}, "dense=True has no rules, so `share_rule` must stay False, got True"),
+        (
+            {"dense": True, "share_rule": True},
+            "dense=True has no PHM layers, so `share_rule` must stay False, got True",
+        ),
         ({"dense": True, "learn_rule": False}, "`learn_rule` must stay True"),
         ({"dense": True, "terms": 2}, "`terms` must stay None"),
+        ({"dense": True, "weight_start": "he"}, "`weight_start` must stay 'phm', got 'he'"),
+        ({"aggregators": ("max",)}, "`aggregators` serves aggregation='pna' alone, got 'sum'"),
+        ({"scalers": ("linear",), "aggregation": "max"}, "`scalers` serves aggregation='pna' alone, got 'max'"),
+        ({"node_source": "constant"}, r"node_features=\(5,\); leave `node_source` out, or set node_features to None"),
     ],
 )
 def test_bad_values(values, message):

@@ -49,6 +49,12 @@ def model(**options):
         ({"x": NONE, "num_nodes": 3}, r"`x` has shape \(3, 0\), expected \(3, 2\)"),
         ({"ptr": torch.tensor([0, 4])}, r"`ptr` must rise from 0 to the number of nodes, 3, got \[0, 4\]"),
         ({"ptr": torch.tensor([0, 2, 1, 3])}, "`ptr` must rise"),
+        ({"ptr": torch.tensor([0.0, 3.0])}, r"`ptr` \(torch.float32\) has shape \(2,\), expected \(graphs \+ 1,\)"),
+        ({"ptr": torch.tensor([[0, 3]])}, r"`ptr` \(torch.int64\) has shape \(1, 2\)"),
+        ({"ptr": torch.tensor([], dtype=torch.long)}, r"`ptr` .*has shape \(0,\)"),
+        ({"ptr": [0, 3]}, "`ptr` must be a tensor, got list; torch.tensor makes one"),
+        ({"edge_attr": [[1], [3], [0]]}, "`edge_attr` must be a tensor, got list"),
+        ({"edge_index": torch.ones(2, 3).bool()}, r"`edge_index` \(torch.bool\)"),
         ({"batch": torch.tensor([0, 1, 0])}, "`batch` must give the graph of each of the 3 nodes in ascending order"),
         ({"batch": torch.tensor([0, 1])}, r"`batch` must give the graph of each of the 3 nodes.*got shape \(2,\)"),
     ],
@@ -92,3 +98,13 @@ def test_batches_of_pyg_without_ptr():
     expected = network(batch)
     del batch.ptr
     torch.testing.assert_close(network(batch), expected)
+
+
+def test_no_graphs_at_all():
+    nothing = {
+        "x": torch.zeros(0, 2).long(),
+        "edge_index": torch.zeros(2, 0).long(),
+        "edge_attr": torch.zeros(0, 1).long(),
+    }
+    assert model()(good(**nothing, batch=torch.zeros(0, dtype=torch.long))).shape == (0, 1)
+    assert model()(good(**nothing, ptr=torch.tensor([0, 0]))).shape == (1, 1)

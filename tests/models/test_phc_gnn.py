@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -228,6 +229,30 @@ def test_objects_work_where_names_do():
     assert model.summary().rows[-2].part == "pooling: Set2Set"
     clone = copy.deepcopy(model)
     torch.testing.assert_close(clone.eval()(data(SMALL)).shape, model(data(SMALL)).shape)
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_pickles_and_copies_predict_the_same(settings):
+    model = PHCGNN(**{**SMALL, **settings}).eval()
+    batch = data(settings)
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert torch.equal(twin(batch), model(batch))
+        assert len(list(twin.parameters())) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("kind", [(4, 2), (40,), 2])
+@pytest.mark.parametrize("pooling", ["attention", "mean"])
+def test_many_edges_and_nodes_in_bfloat16(kind, pooling):
+    """bfloat16 counts to 256: the network with narrow weights follows the one with wide ones."""
+    settings = {**SMALL, "edge_features": kind, "layers": 1, "downstream": (), "pooling": pooling}
+    wide = PHCGNN(**settings).eval()
+    narrow = copy.deepcopy(wide).bfloat16()
+    x, _, edge_attr = graph(settings, nodes=1001, edges=1000)
+    edge_index = torch.stack([torch.arange(1, 1001), torch.zeros(1000, dtype=torch.long)])
+    inputs = x, edge_index, torch.zeros_like(edge_attr) + 1, torch.tensor([0, 1001])
+    for embed in ("node_embeddings", "graph_embeddings"):
+        got, expected = getattr(narrow, embed)(*inputs)[0], getattr(wide, embed)(*inputs)[0]
+        assert (got.float() - expected).norm() < 0.03 * expected.norm(), embed
 
 
 def test_temperatures_belong_to_layers():

@@ -173,7 +173,13 @@ def test_repr_and_state():
         (lambda: PHCConv(9, 8, n=2), "`in_features` must be a multiple of n=2"),
         (lambda: PHCConv(8, 8, aggregation="summ"), "unknown aggregation 'summ'"),
         (lambda: PHCConv(8, 8)(torch.ones(3, 4), torch.zeros(2, 1).long()), r"`x` has shape \(3, 4\).*\(V, 8\)"),
-        (lambda: PHCConv(8, 8)(torch.ones(3, 8), torch.zeros(3, 2).long()), r"`edge_index` has shape \(3, 2\)"),
+        (lambda: PHCConv(8, 8)(torch.ones(3, 8), torch.zeros(3, 2).long()), r"`edge_index` .*has shape \(3, 2\)"),
+        (lambda: PHCConv(8, 8)(torch.ones(3, 8), torch.zeros(2, 1)), r"`edge_index` \(torch.float32\)"),
+        (
+            lambda: PHCConv(8, 8)(torch.ones(3, 8), torch.tensor([[0, 1], [1, 3]])),
+            r"holds the node 3 at \[1, 1\].* 0 to 2",
+        ),
+        (lambda: PHCConv(8, 8)(torch.ones(3, 8), torch.tensor([[0, -1], [1, 2]])), r"holds the node -1 at \[0, 1\]"),
         (
             lambda: PHCConv(8, 8)(torch.ones(3, 8), torch.zeros(2, 1).long(), torch.ones(1, 7)),
             r"`edge_attr` has shape \(1, 7\), expected \(1, 8\); embed the edges' features",
@@ -187,3 +193,27 @@ def test_repr_and_state():
 def test_bad_input(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_the_check_of_the_nodes_can_be_left_out():
+    conv, (x, edge_index, edge_attr) = PHCConv(8, 8, n=2, aggregation="max").eval(), graph()
+    expected = conv(x, edge_index, edge_attr)
+    conv.validate = False
+    torch.testing.assert_close(conv(x, edge_index, edge_attr), expected)
+    with pytest.raises(IndexError):
+        conv(x, edge_index + 99, edge_attr)
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "mean", "max", "std", "softmax", "pna"])
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_a_node_with_a_thousand_neighbours_in_bfloat16(aggregation, activation):
+    """bfloat16 counts to 256: neither the degree nor a sum may be taken in it."""
+    if aggregation == "pna":
+        aggregation = PNAAggregation(8, 2, degrees=[0] * 1000 + [1])
+    conv = PHCConv(8, 8, 2, aggregation=aggregation, message_activation=activation, mlp=False).eval()
+    x, edge_attr = torch.rand(1001, 8), torch.rand(1000, 8)
+    edge_index = torch.stack([torch.arange(1, 1001), torch.zeros(1000, dtype=torch.long)])
+    expected = conv(x, edge_index, edge_attr)[0]
+    hub = copy.deepcopy(conv).bfloat16()(x.bfloat16(), edge_index, edge_attr.bfloat16())[0]
+    assert hub.dtype == torch.bfloat16
+    assert (hub.float() - expected).norm() < 0.03 * expected.norm()

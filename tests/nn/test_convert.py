@@ -173,6 +173,24 @@ def test_fold_computes_the_same_and_drops_the_rules():
     assert not folded.training
 
 
+def test_fold_leaves_rules_that_other_modules_use():
+    rule = MultiplicationRule("complex")
+
+    class Multiply(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rule = rule
+
+        def forward(self, x):
+            return self.rule.algebra.product(x, x)
+
+    model, x = nn.Sequential(PHMLinear(4, 2, n=2, rule=rule), Multiply()).eval(), torch.randn(3, 4)
+    folded = fold(model)
+    torch.testing.assert_close(folded(x), model(x))
+    assert isinstance(folded[0], nn.Linear)
+    assert isinstance(folded[1].rule, MultiplicationRule)
+
+
 def test_fold_of_a_model_without_such_layers_is_a_copy():
     model = network()
     folded = fold(model)

@@ -53,6 +53,14 @@ def test_parameters_and_starts():
     assert first.abs().max().item() == pytest.approx((6 / 319) ** 0.5, rel=0.01)
 
 
+def test_materialisation_knows_where_the_tables_begin():
+    encoder, x = CategoricalEncoder((5, 3), 8, device="meta").to_empty(device="cpu"), codes(9, (5, 3))
+    encoder.reset_parameters()
+    torch.testing.assert_close(encoder(x), encoder.weight[x[:, 0]] + encoder.weight[5 + x[:, 1]])
+    with pytest.raises(ValueError, match="column 1 holds the value 3"):
+        encoder(torch.tensor([[4, 3]]))
+
+
 def test_moves_and_compiles():
     encoder, x = CategoricalEncoder((5, 3), 8), codes(9, (5, 3))
     torch._dynamo.reset()

@@ -453,6 +453,10 @@ def test_narrow_layers_keep_the_rule_in_float32():
         x = torch.randn(3, 8, dtype=narrow.weight.dtype)
         assert narrow(x).dtype == x.dtype
     assert PHMLinear(8, 8, dtype=torch.bfloat16).rule.constants.dtype == torch.float32
+    torch.set_default_dtype(torch.bfloat16)
+    by_default = PHMLinear(8, 8)
+    assert (by_default.rule.constants.dtype, by_default.weight.dtype) == (torch.float32, torch.bfloat16)
+    torch.set_default_dtype(torch.float32)
     assert layer.double().rule.constants.dtype == torch.float64
     assert copy.deepcopy(layer).bfloat16().rule.constants.dtype == torch.float32
 
@@ -571,6 +575,9 @@ def test_meta_device_and_materialisation():
     layer = layer.to_empty(device="cpu")
     layer.reset_parameters()
     assert_equals_kronecker_sum(layer)
+    with torch.device("meta"):
+        layer = PHMLinear(8, 12, n=4, rule_start="uniform")
+    assert {value.device.type for value in layer.state_dict().values()} == {"meta"}
 
 
 @pytest.fixture

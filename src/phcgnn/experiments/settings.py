@@ -48,7 +48,8 @@ class RunSettings:
             require_known("settings", "section", section, SECTIONS)
         model = dict(settings.get("model", {}))
         degrees = {"degrees": (1,)} if model.get("aggregation") == "pna" and "degrees" not in model else {}
-        stand_in = {"node_features": [1], "edge_features": [1], **degrees}
+        nodes = "none" if "node_source" in model else [1]
+        stand_in = {"node_features": nodes, "edge_features": [1], **degrees}
         PHCGNNConfig.from_dict({**stand_in, **model})
         return cls(
             data=DataSettings.from_dict(settings.get("data", {})),

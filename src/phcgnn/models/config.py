@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import json
-import tomllib
-import types
-import typing
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 
+from phcgnn.configuration import FrozenConfig
 from phcgnn.errors import require_divisible, require_positive, require_probability
 from phcgnn.nn.activation import ACTIVATIONS
 from phcgnn.nn.aggregation import AGGREGATIONS, SCALERS, build_aggregation
@@ -38,7 +33,7 @@ _OBJECTS = ("aggregation", "pooling", "activation", "message_activation", "rule_
 
 
 @dataclass(frozen=True, kw_only=True)
-class PHCGNNConfig:
+class PHCGNNConfig(FrozenConfig):
     """The architecture of a :class:`~phcgnn.models.PHCGNN`.
 
     Args:
@@ -113,68 +108,20 @@ class PHCGNNConfig:
     dense: bool = False
 
     def __post_init__(self) -> None:
-        for field, kind in typing.get_type_hints(type(self)).items():
-            value = getattr(self, field)
-            if not _fits(value, kind):
-                raise TypeError(f"{_WHERE}: `{field}` must be {_describe(kind)}, got {value!r}.")
+        super().__post_init__()
         self._check_numbers()
         self._check_names()
         self._check_contradictions()
 
-    @classmethod
-    def fields(cls) -> tuple[str, ...]:
-        """Return the names of all fields."""
-        return tuple(field.name for field in dataclasses.fields(cls))
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build from what a file holds: lists for tuples, ``"none"`` for None; unknown fields are refused."""
-        hints = typing.get_type_hints(cls)
-        read: dict[str, Any] = {}
-        for field, value in values.items():
-            if field not in hints:
-                close = difflib.get_close_matches(field, hints, n=1)
-                hint = f" Did you mean '{close[0]}'?" if close else f" Choose from {', '.join(cls.fields())}."
-                raise ValueError(f"{_WHERE}: unknown field '{field}'.{hint}")
-            value = tuple(value) if isinstance(value, list) else value
-            read[field] = None if value == "none" and _fits(None, hints[field]) else value
-        missing = [
-            field.name
-            for field in dataclasses.fields(cls)
-            if field.default is dataclasses.MISSING and field.name not in read
-        ]
-        if missing:
-            raise ValueError(f"{_WHERE}: {' and '.join(f'`{name}`' for name in missing)} must be given.")
-        return cls(**read)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read JSON."""
-        return cls.from_dict(json.loads(text))
-
-    @classmethod
-    def from_toml(cls, text: str) -> Self:
-        """Read TOML."""
-        return cls.from_dict(tomllib.loads(text))
-
     def to_dict(self) -> dict[str, Any]:
         """Return what a file can hold."""
-        values = dataclasses.asdict(self)
-        for field, value in values.items():
-            if value == CUSTOM and field in _OBJECTS:
+        for field in _OBJECTS:
+            if getattr(self, field) == CUSTOM:
                 raise ValueError(
                     f"{_WHERE}: `{field}` was given as an object, which a file cannot hold; "
                     "register it under a name and give the name."
                 )
-        return {field: _write(value) for field, value in values.items()}
-
-    def to_json(self) -> str:
-        """Write JSON."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    def to_toml(self) -> str:
-        """Write TOML."""
-        return "".join(f"{field} = {json.dumps(value)}\n" for field, value in self.to_dict().items())
+        return super().to_dict()
 
     def per_layer(self, field: Literal["dropout", "downstream_dropout"]) -> tuple[float, ...]:
         """Return a dropout as one number a layer."""
@@ -239,52 +186,34 @@ class PHCGNNConfig:
             )
         if self.aggregation != "pna" and self.degrees is not None:
             raise ValueError(f"{_WHERE}: `degrees` serves aggregation='pna' alone, got {self.aggregation!r}.")
+        if self.aggregation != "pna":
+            for field in ("aggregators", "scalers"):
+                if getattr(self, field) != type(self).__dataclass_fields__[field].default:
+                    raise ValueError(
+                        f"{_WHERE}: `{field}` serves aggregation='pna' alone, got {self.aggregation!r}; "
+                        "leave it out, or set aggregation='pna'."
+                    )
+        if self.node_features is not None and self.node_source != "edge-sum":
+            raise ValueError(
+                f"{_WHERE}: node_source={self.node_source!r} says what stands in for missing node features, but "
+                f"node_features={self.node_features}; leave `node_source` out, or set node_features to None."
+            )
         if self.node_features is None and self.edge_features is None and self.node_source != "constant":
             raise ValueError(
                 f"{_WHERE}: with neither node nor edge features there is nothing to start from; "
                 f"set node_source='constant' instead of {self.node_source!r}."
             )
         if self.dense:
-            for field, plain in (("share_rule", False), ("learn_rule", True), ("rule_start", "auto"), ("terms", None)):
-                if getattr(self, field) != plain:
+            for field in ("share_rule", "learn_rule", "rule_start", "weight_start", "terms"):
+                value, plain = getattr(self, field), type(self).__dataclass_fields__[field].default
+                if value != plain:
                     raise ValueError(
-                        f"{_WHERE}: dense=True has no rules, so `{field}` must stay {plain!r}, "
-                        f"got {getattr(self, field)!r}."
+                        f"{_WHERE}: dense=True has no PHM layers, so `{field}` must stay {plain!r}, got {value!r}."
                     )
 
 
-def _named(field: str, lookup: typing.Callable[[str], Any], name: str) -> None:
+def _named(field: str, lookup: Callable[[str], Any], name: str) -> None:
     try:
         lookup(name)
     except ValueError as error:
         raise ValueError(f"{_WHERE}: `{field}`: {error}") from None
-
-
-def _write(value: Any) -> Any:
-    if value is None:
-        return "none"
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return any(_fits(value, option) for option in typing.get_args(kind))
-    if typing.get_origin(kind) is Literal:
-        return value in typing.get_args(kind)
-    if typing.get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_fits(item, typing.get_args(kind)[0]) for item in value)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, kind)
-
-
-def _describe(kind: Any) -> str:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return " or ".join(_describe(option) for option in typing.get_args(kind))
-    if typing.get_origin(kind) is Literal:
-        return " or ".join(repr(option) for option in typing.get_args(kind))
-    if typing.get_origin(kind) is tuple:
-        return f"a tuple of {typing.get_args(kind)[0].__name__}s"
-    return "None" if kind is type(None) else f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"

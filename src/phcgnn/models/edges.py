@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from phcgnn.nn.adjacency import Adjacency
+from phcgnn.nn.adjacency import Adjacency, add_rows
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
 
 __all__ = ["EdgeBatch", "EdgeEncoder"]
@@ -47,16 +47,15 @@ class EdgeBatch:
             table = encoder.weight
             categories = table.shape[0]
             if categories > encoder.features:  # counting would take more room than the result
-                embedded = encoder(self.edge_attr)
-                return table.new_zeros(self.num_nodes, encoder.features).index_add(0, target, embedded)
+                return add_rows(encoder(self.edge_attr), target, self.num_nodes)
             if self._sums is None:
                 cells = (target[:, None] * categories + encoder.codes(self.edge_attr)).flatten()
-                counts = table.new_zeros(self.num_nodes * categories).index_add(0, cells, table.new_ones(cells.shape))
+                counts = add_rows(table.new_ones(cells.shape), cells, self.num_nodes * categories)
                 self._sums = counts.view(self.num_nodes, categories)
             return self._sums @ table
         weight = encoder.affine.weight
         if self._sums is None:
             numbers = self.edge_attr.reshape(-1, encoder.in_features).to(weight.dtype)
-            self._sums = numbers.new_zeros(self.num_nodes, numbers.shape[1]).index_add(0, target, numbers)
+            self._sums = add_rows(numbers, target, self.num_nodes)
         degree = self.adjacency.degree.to(weight.dtype)[:, None]
         return F.linear(self._sums, weight) + degree * encoder.affine.bias

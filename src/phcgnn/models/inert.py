@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 import sys
 import zipfile
 from collections import OrderedDict
@@ -25,6 +26,7 @@ __all__ = ["UnsafeFileError", "read_module_tensors"]
 
 _LARGEST = 2**31  # bytes of one member: far above any model of this kind
 _MOST_TENSORS = 100_000
+_DEEPEST = 100  # tuples within tuples: Python hashes them by recursion, without a look at how deep the stack is
 _TYPES = {
     "FloatStorage": torch.float32,
     "DoubleStorage": torch.float64,
@@ -190,6 +192,41 @@ class _Unpickler(pickle.Unpickler):
         raise UnsafeFileError("it refers to something that is no storage")
 
 
+def _require_tame(pickled: bytes) -> None:
+    """Refuse what would bring the unpickler itself down: tuples nested too deep, places in its memory far apart.
+
+    The pickle is walked through without being run, with the depth of each tuple in the place of the tuple.
+    """
+    stack: list[int | None] = []  # None is a mark
+    memory: dict[int, int | None] = {}
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(pickled)):
+        name = opcode.name
+        if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            place = len(memory) if name == "MEMOIZE" else cast(int, argument)
+            if place > count:
+                raise UnsafeFileError("it asks for memory that it does not use")
+            memory[place] = stack[-1]
+            continue
+        if name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.append(memory[cast(int, argument)])
+            continue
+        if name == "DUP":
+            stack.append(stack[-1])
+            continue
+        taken: list[int | None] = []
+        if pickletools.markobject in opcode.stack_before:
+            while (item := stack.pop()) is not None:
+                taken.append(item)
+            below = opcode.stack_before.index(pickletools.markobject)
+        else:
+            below = len(opcode.stack_before)
+        taken.extend(stack.pop() for _ in range(below))
+        depth = 1 + max((item or 0 for item in taken), default=0) if "TUPLE" in name else 0
+        if depth > _DEEPEST:
+            raise UnsafeFileError("its tuples are nested too deep")
+        stack.extend(None if kind is pickletools.markobject else depth for kind in opcode.stack_after)
+
+
 def read_module_tensors(path: Path) -> dict[str, Tensor]:
     """Return the parameters and buffers of a pickled module, or of a pickled state dict, by their dotted names.
 
@@ -203,6 +240,7 @@ def read_module_tensors(path: Path) -> dict[str, Tensor]:
         with zipfile.ZipFile(path) as archive:
             root, members = _members(archive)
             pickled = archive.read(members[f"{root}/data.pkl"])
+            _require_tame(pickled)
             tree = _Unpickler(io.BytesIO(pickled)).load()
             storages: dict[str, bytes] = {}
             return {name: _materialise(value, archive, members, root, storages) for name, value in _walk(tree)}

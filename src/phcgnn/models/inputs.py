@@ -9,6 +9,7 @@ from torch import Tensor
 
 from phcgnn.errors import ShapeError
 from phcgnn.models.config import Features
+from phcgnn.nn.adjacency import require_edges, require_nodes
 
 __all__ = ["GraphInputs", "check_inputs", "read_batch"]
 
@@ -50,7 +51,8 @@ def read_batch(batch: Any) -> GraphInputs:
     elif ptr is None:
         assert graph_of_node is not None
         graphs = getattr(batch, "num_graphs", None)
-        graphs = int(graph_of_node[-1]) + 1 if graphs is None else graphs
+        if graphs is None:
+            graphs = int(graph_of_node[-1]) + 1 if len(graph_of_node) else 0
         if graph_of_node.shape != x.shape[:1] or bool((graph_of_node.diff() < 0).any()):
             raise ValueError(
                 f"PHCGNN: `batch` must give the graph of each of the {x.shape[0]} nodes in ascending order, "
@@ -66,13 +68,17 @@ def check_inputs(inputs: GraphInputs, node_features: Features, edge_features: Fe
     Shapes and types are always checked; values (indices and categories) only with ``validate``, for which the host
     waits for the device once. Nothing is indexed before.
     """
-    x, edge_index, edge_attr, _ = inputs
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
+    x, edge_index, edge_attr, ptr = inputs
+    for name, value in zip(("x", "edge_index", "edge_attr", "ptr"), inputs, strict=True):
+        if not isinstance(value, Tensor) and not (name == "edge_attr" and value is None):
+            raise TypeError(f"PHCGNN: `{name}` must be a tensor, got {type(value).__name__}; torch.tensor makes one.")
+    require_edges("PHCGNN", edge_index)
+    if ptr.dim() != 1 or len(ptr) == 0 or ptr.is_floating_point():
         raise ShapeError(
-            f"PHCGNN: `edge_index` ({edge_index.dtype})",
-            got=edge_index.shape,
-            expected=(2, "E"),
-            hint="it holds the integer source and target of each edge",
+            f"PHCGNN: `ptr` ({ptr.dtype})",
+            got=ptr.shape,
+            expected=("graphs + 1",),
+            hint="it holds the number of the first node of each graph, and at the end the number of nodes",
         )
     _check_columns("x", x, node_features, x.shape[0], "node_features")
     if edge_features is not None and edge_attr is None:
@@ -128,11 +134,7 @@ def _refuse(name: str, inputs: GraphInputs, features: Features) -> None:
     x, edge_index, edge_attr, ptr = inputs
     nodes = x.shape[0]
     if name == "edge_index":
-        row, edge = (int(i) for i in ((edge_index < 0) | (edge_index >= nodes)).nonzero()[0])
-        raise ValueError(
-            f"PHCGNN: `edge_index` holds the node {int(edge_index[row, edge])} at [{row}, {edge}], expected 0 to "
-            f"{nodes - 1}, as there are {nodes} nodes; number the nodes of each graph from 0 before batching."
-        )
+        require_nodes("PHCGNN", edge_index, nodes)
     if name == "ptr":
         raise ValueError(
             f"PHCGNN: `ptr` must rise from 0 to the number of nodes, {nodes}, got {ptr[:8].tolist()}"

@@ -16,7 +16,7 @@ from phcgnn.models.inputs import GraphInputs, check_inputs, read_batch
 from phcgnn.models.predictor import Predictor
 from phcgnn.models.summary import Summary, summarize
 from phcgnn.nn.activation import Activation, build_activation
-from phcgnn.nn.aggregation import PNAAggregation
+from phcgnn.nn.aggregation import PNAAggregation, reduce_rows
 from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
@@ -325,7 +325,7 @@ class PHCGNN(nn.Module):
         graphs = ptr.shape[0] - 1
         names = torch.arange(graphs, device=h.device)
         index = torch.repeat_interleave(names, ptr.diff(), output_size=h.shape[0])
-        return self.pool(h, index, ptr=ptr, dim_size=graphs)
+        return reduce_rows(self.pool, h, index, graphs, ptr)
 
     def num_parameters(self, learnable: bool = True) -> int:
         """Count the parameters; a shared rule counts once, a frozen rule not at all unless ``learnable`` is False."""

@@ -13,7 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Adjacency", "sum_rows"]
+from phcgnn.errors import ShapeError
+from phcgnn.nn.precision import NARROW
+
+__all__ = ["Adjacency", "add_rows", "require_edges", "require_nodes", "sum_rows"]
 
 
 class Adjacency(NamedTuple):
@@ -61,6 +64,40 @@ def sum_rows(x: Tensor, index: Tensor, ptr: Tensor, index_t: Tensor, ptr_t: Tens
         ptr_t: Likewise.
     """
     return _SumRows.apply(x, index, ptr, index_t, ptr_t)
+
+
+def add_rows(rows: Tensor, index: Tensor, size: int) -> Tensor:
+    """Sum rows (E, k) into the ``size`` sets that ``index`` (E,) names, in float32 or wider; in the rows' own type.
+
+    >>> add_rows(torch.ones(300, 1, dtype=torch.bfloat16), torch.zeros(300, dtype=torch.long), 1).item()  # not 256
+    300.0
+    """
+    wide = rows.float() if rows.dtype in NARROW else rows
+    return wide.new_zeros(size, *rows.shape[1:]).index_add(0, index, wide).to(rows.dtype)
+
+
+def require_edges(where: str, edge_index: Tensor) -> None:
+    """Refuse what holds no edges."""
+    numbers = not (edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool)
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or not numbers:
+        raise ShapeError(
+            f"{where}: `edge_index` ({edge_index.dtype})",
+            got=edge_index.shape,
+            expected=(2, "E"),
+            hint="it holds the integer source and target of each edge",
+        )
+
+
+def require_nodes(where: str, edge_index: Tensor, nodes: int) -> None:
+    """Refuse edges between nodes that do not exist; the host waits for the device."""
+    outside = (edge_index < 0) | (edge_index >= nodes)
+    if not outside.any():
+        return
+    row, edge = (int(i) for i in outside.nonzero()[0])
+    raise ValueError(
+        f"{where}: `edge_index` holds the node {int(edge_index[row, edge])} at [{row}, {edge}], expected 0 to "
+        f"{nodes - 1}, as there are {nodes} nodes; number the nodes of each graph from 0 before batching."
+    )
 
 
 class _SumRows(torch.autograd.Function):

@@ -14,9 +14,10 @@ from torch_geometric.nn.aggr import Aggregation
 from phcgnn.errors import require_divisible
 from phcgnn.functional import join_components, split_components
 from phcgnn.nn.linear import PHMLinear, PHMOptions
+from phcgnn.nn.precision import NARROW, at_least_float32
 from phcgnn.registry import Registry
 
-__all__ = ["AGGREGATIONS", "SCALERS", "PNAAggregation", "SoftmaxAggregation", "build_aggregation"]
+__all__ = ["AGGREGATIONS", "SCALERS", "PNAAggregation", "SoftmaxAggregation", "build_aggregation", "reduce_rows"]
 
 AGGREGATIONS: Registry[Callable[[int], Aggregation]] = Registry("aggregation")
 """Functions of the width; ``pna`` needs more and is built by :func:`build_aggregation` alone."""
@@ -42,11 +43,33 @@ AGGREGATIONS.register("deep-sets")(
 AGGREGATIONS.register("lstm")(lambda features: aggr.LSTMAggregation(features, features))
 AGGREGATIONS.register("set-transformer")(lambda features: aggr.SetTransformerAggregation(features))
 
-SCALERS.register("identity")(lambda degree, mean, log_mean: torch.ones_like(degree))
-SCALERS.register("amplification")(lambda degree, mean, log_mean: (degree + 1).log() / log_mean)
-SCALERS.register("attenuation")(lambda degree, mean, log_mean: log_mean / (degree.clamp_min(1) + 1).log())
-SCALERS.register("linear")(lambda degree, mean, log_mean: degree / mean)
-SCALERS.register("inverse-linear")(lambda degree, mean, log_mean: mean / degree.clamp_min(1))
+_ADDS = (aggr.SumAggregation, aggr.MeanAggregation, aggr.VarAggregation, aggr.StdAggregation)
+_EXTREMES = {aggr.MinAggregation: "amin", aggr.MaxAggregation: "amax"}
+
+
+@SCALERS.register("identity")
+def _identity(degree: Tensor, mean: float, log_mean: float) -> Tensor:
+    return torch.ones_like(degree)
+
+
+@SCALERS.register("amplification")
+def _amplification(degree: Tensor, mean: float, log_mean: float) -> Tensor:
+    return (degree + 1).log() / log_mean
+
+
+@SCALERS.register("attenuation")
+def _attenuation(degree: Tensor, mean: float, log_mean: float) -> Tensor:
+    return log_mean / (degree.clamp_min(1) + 1).log()
+
+
+@SCALERS.register("linear")
+def _linear(degree: Tensor, mean: float, log_mean: float) -> Tensor:
+    return degree / mean
+
+
+@SCALERS.register("inverse-linear")
+def _inverse_linear(degree: Tensor, mean: float, log_mean: float) -> Tensor:
+    return mean / degree.clamp_min(1)
 
 
 class SoftmaxAggregation(Aggregation):
@@ -110,7 +133,7 @@ class PNAAggregation(Aggregation):
 
     (Corso et al., 2020). The mean degree and the mean of :math:`\log(d + 1)` are those over the nodes of the training
     data: each degree counts as often as it occurs. Components stay together: component p of the concatenation holds
-    component p of every term.
+    component p of every term. A set without elements gives the bias of the PHM layer.
 
     Args:
         features (int): Width.
@@ -137,7 +160,7 @@ class PNAAggregation(Aggregation):
         **options: Unpack[PHMOptions],
     ) -> None:
         require_divisible("PNAAggregation", n, features=features)
-        histogram = torch.as_tensor(degrees, dtype=torch.float64)
+        histogram = torch.as_tensor(degrees, dtype=torch.float64, device="cpu")
         if histogram.dim() != 1 or (histogram < 0).any() or not histogram[1:].sum() > 0:
             raise ValueError(
                 "PNAAggregation: `degrees` must count the nodes of each degree, some of them above 0, "
@@ -150,7 +173,7 @@ class PNAAggregation(Aggregation):
         self.aggregators, self.scalers = tuple(aggregators), tuple(scalers)
         self._scale = [SCALERS[name] for name in scalers]
         self.aggregate = nn.ModuleList(AGGREGATIONS[name](features) for name in aggregators)
-        nodes, values = histogram.sum(), torch.arange(len(histogram))
+        nodes, values = histogram.sum(), torch.arange(len(histogram), device="cpu")
         self.mean_degree = float((histogram * values).sum() / nodes)
         self.mean_log_degree = float((histogram * (values + 1).log()).sum() / nodes)
         self.project = PHMLinear(features * len(aggregators) * len(scalers), features, n, **options)
@@ -174,14 +197,36 @@ class PNAAggregation(Aggregation):
         if index is None:
             index = _index_of(ptr, x.shape[0])
         size = int(index.max()) + 1 if dim_size is None else dim_size
-        degree = x.new_zeros(size).index_add(0, index, x.new_ones(index.shape[0]))
-        terms = [module(x, index, dim_size=size, dim=dim) for module in self.aggregate]
-        scales = [scale(degree, self.mean_degree, self.mean_log_degree)[:, None] for scale in self._scale]
+        ones = torch.ones(index.shape[0], dtype=at_least_float32(x.dtype), device=x.device)  # bfloat16 counts to 256
+        degree = ones.new_zeros(size).index_add(0, index, ones)
+        terms = [reduce_rows(module, x, index, size) for module in self.aggregate]
+        scales = [scale(degree, self.mean_degree, self.mean_log_degree).to(x.dtype)[:, None] for scale in self._scale]
         parts = [split_components(term * scale, self.n) for scale in scales for term in terms]
         return self.project(join_components(torch.cat(parts, dim=-1)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.features}, n={self.n}, {self.aggregators} x {self.scalers})"
+
+
+def reduce_rows(aggregation: Aggregation, x: Tensor, index: Tensor, size: int, ptr: Tensor | None = None) -> Tensor:
+    """Aggregate the rows of each set, the plain reductions of PyTorch Geometric with two differences.
+
+    Whatever adds or counts does so in float32 or wider: bfloat16 counts to 256, and a sum in it stops growing soon
+    after. And the extremes do not ask for ``torch_scatter``, which PyTorch Geometric recommends on a GPU.
+
+    Args:
+        aggregation: Any aggregation.
+        x: Rows, ``(E, k)``.
+        index: The set of each row, ``(E,)``.
+        size: Number of sets.
+        ptr: Where each set begins, if the rows are sorted.
+    """
+    if type(aggregation) in _EXTREMES:
+        reduce, sets = _EXTREMES[type(aggregation)], x.new_zeros(size, x.shape[1])
+        return sets.scatter_reduce(0, index[:, None].expand_as(x), x, reduce, include_self=False)
+    if type(aggregation) in _ADDS and x.dtype in NARROW:
+        return aggregation(x.float(), index, ptr=ptr, dim_size=size, dim=0).to(x.dtype)
+    return aggregation(x, index, ptr=ptr, dim_size=size, dim=0)
 
 
 def build_aggregation(aggregation: str | Aggregation, features: int) -> Aggregation:

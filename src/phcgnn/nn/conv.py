@@ -11,8 +11,8 @@ from torch_geometric.nn.aggr import Aggregation, MaxAggregation, MeanAggregation
 
 from phcgnn.errors import ShapeError
 from phcgnn.nn.activation import Activation, build_activation
-from phcgnn.nn.adjacency import Adjacency
-from phcgnn.nn.aggregation import PNAAggregation, SoftmaxAggregation, build_aggregation
+from phcgnn.nn.adjacency import Adjacency, add_rows, require_edges, require_nodes
+from phcgnn.nn.aggregation import PNAAggregation, SoftmaxAggregation, build_aggregation, reduce_rows
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.mlp import PHMLP
 
@@ -33,6 +33,9 @@ class PHCConv(MessagePassing):
 
     Cost: with sum or mean and no :math:`\phi` the neighbours are summed without a tensor of size edges x width, forward
     and backward; what edges carry is summed apart. Every other aggregation gathers the messages.
+
+    Nodes that do not exist are refused, for which the host waits for a GPU: set ``validate`` to False where the edges
+    have been checked already.
 
     Args:
         in_features (int): Width of the nodes and of the edges' embeddings.
@@ -72,7 +75,7 @@ class PHCConv(MessagePassing):
     ) -> None:
         aggregator = build_aggregation(aggregation, in_features)
         super().__init__(aggr=aggregator.to(device=options.get("device"), dtype=options.get("dtype")))
-        self.in_features, self.out_features, self.n = in_features, out_features, n
+        self.in_features, self.out_features, self.n, self.validate = in_features, out_features, n, True
         self.message_activation = build_activation(message_activation)
         self.transform: PHMLP | PHMLinear = (
             PHMLP(in_features, out_features, n, norm=norm, activation=activation, **options)
@@ -99,7 +102,7 @@ class PHCConv(MessagePassing):
         self._require_shapes(x, edge_index, edge_attr)
         if self.sums:
             adjacency = Adjacency.from_edges(edge_index, x.shape[0])
-            edges = None if edge_attr is None else x.new_zeros(x.shape).index_add(0, edge_index[1], edge_attr.to(x))
+            edges = None if edge_attr is None else add_rows(edge_attr.to(x), edge_index[1], x.shape[0])
             return self.combine(x, self.sum_neighbours(x, adjacency, edges))
         return self.combine(x, self.gather_neighbours(x, edge_index, edge_attr))
 
@@ -119,6 +122,8 @@ class PHCConv(MessagePassing):
     def gather_neighbours(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
         """Return the aggregated messages, whatever the aggregation; a node that hears nobody receives zero.
 
+        (With ``pna`` it receives the bias of the projection.)
+
         Shapes:
             - **x, output:** :math:`(V, F_{in})`
             - **edge_attr:** :math:`(E, F_{in})`
@@ -135,7 +140,7 @@ class PHCConv(MessagePassing):
         """Aggregate the messages (E, F_in) at their targets, (V, F_in)."""
         assert dim_size is not None
         if isinstance(self.aggr_module, _ANY_ORDER):
-            return self.aggr_module(inputs, index, ptr=ptr, dim_size=dim_size, dim=0)
+            return reduce_rows(self.aggr_module, inputs, index, dim_size, ptr)
         if inputs.shape[0] == 0:
             return inputs.new_zeros(dim_size, inputs.shape[1])
         # some of PyG's want the messages sorted, fail at an empty set or answer it by a bias: they see no empty set
@@ -163,8 +168,7 @@ class PHCConv(MessagePassing):
     def _require_shapes(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> None:
         if x.dim() != 2 or x.shape[1] != self.in_features:
             raise ShapeError("PHCConv: `x`", got=x.shape, expected=("V", self.in_features))
-        if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-            raise ShapeError("PHCConv: `edge_index`", got=edge_index.shape, expected=(2, "E"))
+        require_edges("PHCConv", edge_index)
         if edge_attr is not None and edge_attr.shape != (edge_index.shape[1], self.in_features):
             raise ShapeError(
                 "PHCConv: `edge_attr`",
@@ -172,6 +176,8 @@ class PHCConv(MessagePassing):
                 expected=(edge_index.shape[1], self.in_features),
                 hint="embed the edges' features to the width first, e.g. by CategoricalEncoder or ContinuousEncoder",
             )
+        if self.validate and not torch.compiler.is_compiling():
+            require_nodes("PHCConv", edge_index, x.shape[0])
 
     def __repr__(self) -> str:
         return nn.Module.__repr__(self)

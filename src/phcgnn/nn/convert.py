@@ -14,7 +14,6 @@ from torch import nn
 from phcgnn.errors import require_positive
 from phcgnn.functional import nearest_kronecker_sum
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.rule import MultiplicationRule
 
 __all__ = ["LayerReport", "fold", "to_phm"]
 
@@ -115,21 +114,25 @@ def to_phm(
 def fold(module: nn.Module, *, inplace: bool = False) -> nn.Module:
     """Replace every :class:`PHMLinear` by the ``nn.Linear`` that computes the same, for deployment.
 
-    Rules that served only such layers go with them. The model is left untouched unless ``inplace``.
+    A rule that a module holds for the layers within it goes with them; one that a module uses by itself stays. Hooks of
+    the layers are not carried over. The model is left untouched unless ``inplace``.
 
     >>> fold(PHMLinear(8, 4, n=2))
     Linear(in_features=8, out_features=4, bias=True)
     """
     model = module if inplace else copy.deepcopy(module)
+    held: list[tuple[nn.Module, str]] = []
 
     def convert(name: str, layer: nn.Module) -> nn.Module | None:
         return layer.to_linear() if isinstance(layer, PHMLinear) else None
 
+    for holder in list(model.modules()):
+        served = {id(layer.rule) for layer in holder.modules() if isinstance(layer, PHMLinear)}
+        rules = [name for name, child in holder._modules.items() if id(child) in served]
+        held.extend((holder, name) for name in rules if not isinstance(holder, PHMLinear))
     folded = _replace(model, convert)
-    for parent in list(folded.modules()):
-        for name, child in parent._modules.items():
-            if isinstance(child, MultiplicationRule):
-                parent._modules[name] = None
+    for holder, name in held:
+        holder._modules[name] = None
     return folded
 
 

@@ -63,15 +63,18 @@ class CategoricalEncoder(nn.Module):
         require_positive("CategoricalEncoder", features=features)
         super().__init__()
         self.cardinalities, self.features, self.validate = tuple(cardinalities), features, True
-        starts = [0, *itertools.accumulate(self.cardinalities)]
-        self.register_buffer("offsets", torch.tensor(starts[:-1], device=device), persistent=False)
-        self.register_buffer("_limits", torch.tensor(self.cardinalities, device=device), persistent=False)
-        self.weight = nn.Parameter(torch.empty(starts[-1], features, device=device, dtype=dtype))
+        count = len(self.cardinalities)
+        self.register_buffer("offsets", torch.empty(count, dtype=torch.long, device=device), persistent=False)
+        self.register_buffer("_limits", torch.empty(count, dtype=torch.long, device=device), persistent=False)
+        self.weight = nn.Parameter(torch.empty(sum(self.cardinalities), features, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot for the table of each feature."""
+        """Glorot for the table of each feature; where the tables begin is written anew as well (``to_empty``)."""
+        starts = [0, *itertools.accumulate(self.cardinalities)][:-1]
         with torch.no_grad():
+            self.offsets.copy_(torch.tensor(starts, device="cpu"))
+            self._limits.copy_(torch.tensor(self.cardinalities, device="cpu"))
             for table in self.weight.split(self.cardinalities):
                 bound = math.sqrt(6 / sum(table.shape))
                 table.uniform_(-bound, bound)

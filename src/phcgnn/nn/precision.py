@@ -13,12 +13,12 @@ NARROW = (torch.bfloat16, torch.float16)
 
 
 def at_least_float32(dtype: torch.dtype | None) -> torch.dtype | None:
-    """Return float32 for a narrower type, the argument itself otherwise.
+    """Return float32 for a narrower type, torch's default type included; the argument itself otherwise.
 
     >>> at_least_float32(torch.bfloat16), at_least_float32(torch.float64)
     (torch.float32, torch.float64)
     """
-    return torch.float32 if dtype in NARROW else dtype
+    return torch.float32 if (dtype or torch.get_default_dtype()) in NARROW else dtype
 
 
 def keep_wide(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
