@@ -44,8 +44,10 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if not isinstance(name, str):
-            article = "an" if self.kind[0] in "aeiou" else "a"
-            raise TypeError(f"{article} {self.kind} is named by a string, got {name!r} ({type(name).__name__}).")
+            raise TypeError(
+                f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind} is named by a string, "
+                f"got {name!r} ({type(name).__name__})."
+            )
         if name not in self._entries:
             close = difflib.get_close_matches(name, self._entries, n=1)
             hint = f". Did you mean '{close[0]}'?" if close else "."
