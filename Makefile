@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TORCH  := $(shell grep '^torch==' constraints.txt)
 XDIST  ?= -n 2
 
-.PHONY: test test-all check lint format types hooks clean install help
+.PHONY: demo test test-all check lint format types hooks clean install help
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,6 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,dev]"
 	touch $@
+
+demo: $(STAMP)   ## two small networks, trained and compared in about two minutes
+	$(BIN)/phcgnn demo -o runs/demo
 
 test: $(STAMP)   ## all tests but the slow ones, doctests and documentation included
 	$(BIN)/python -m pytest $(XDIST) -m "not slow"

@@ -61,3 +61,8 @@ def test_optimizers_leave_frozen_parameters_alone(name):
     optimizer = build_optimizer(name, layer.parameters(), lr=0.1, weight_decay=0.5)
     assert [p.shape for p in optimizer.param_groups[0]["params"]] == [layer.weight.shape]
     assert optimizer.defaults["weight_decay"] == 0.5
+
+
+def test_warmup_is_at_most_half_of_a_short_run():
+    found = SCHEDULES["cosine"](ScheduleOptions(lr=0.1, epochs=2, warmup=5), "lower")
+    assert [found.first(), found.step(0.0)] == [pytest.approx(0.05), pytest.approx(0.1)]

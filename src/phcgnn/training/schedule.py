@@ -39,7 +39,7 @@ class ScheduleOptions:
         factor: What the learning rate is multiplied with (``plateau``, ``step``).
         patience: Epochs without improvement before it falls (``plateau``), or between falls (``step``).
         min_lr: The learning rate never falls below this (``cosine`` ends there).
-        warmup: Epochs of linear rise from nothing (``cosine``).
+        warmup: Epochs of linear rise from nothing (``cosine``), at most half of all, so that a short run falls too.
     """
 
     lr: float
@@ -126,7 +126,8 @@ class _Cosine(Schedule):
         return self._at(self.epoch)
 
     def _at(self, epoch: int) -> float:
-        top, low, warmup = self.options.lr, self.options.min_lr, self.options.warmup
+        top, low = self.options.lr, self.options.min_lr
+        warmup = min(self.options.warmup, self.options.epochs // 2)
         if epoch < warmup:
             return top * (epoch + 1) / (warmup + 1)
         progress = min((epoch - warmup) / max(self.options.epochs - 1 - warmup, 1), 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from phcgnn.data.molecules.splitters import make_split
 from phcgnn.data.progress import Progress, silent
 from phcgnn.errors import DataError
 
-__all__ = ["Nci", "penalised_logp"]
+__all__ = ["Nci", "labelled_molecules", "penalised_logp"]
 
 FEATURISER = "zinc-extended/1"
 SIZES = {"train": 3994, "val": 498, "test": 499}
@@ -61,8 +62,7 @@ class Nci(Benchmark):
 
     def read(self, root: Path, progress: Progress) -> GraphStore:
         """Read the file of the installed RDKit."""
-        path = _rdkit_file("RDDataDir", "NCI", "first_5K.smi")
-        pairs = [line.split() for line in path.read_text().splitlines()]
+        pairs = _lines()
         parts = make_split("random", smiles=[smiles for smiles, _ in pairs], seed=0).parts()
         graphs, errors = featuriser(FEATURISER)([smiles for smiles, _ in pairs])
         bad = {error.index for error in errors}
@@ -81,6 +81,30 @@ class Nci(Benchmark):
             ids=[pairs[place][1] for place in kept],
             smiles=[pairs[place][0] for place in kept],
         )
+
+
+def labelled_molecules(count: int | None = None) -> Iterator[tuple[str, str, float]]:
+    """Yield the name, SMILES and label of the first ``count`` molecules that RDKit can read.
+
+    >>> next(labelled_molecules())
+    ('1', 'CC1=CC(=O)C=CC1=O', -0.36...)
+    """
+    found = 0
+    for smiles, name in _lines():
+        if found == count:
+            return
+        with quiet_rdkit():
+            molecule = read_smiles(smiles)
+            value = None if molecule is None else penalised_logp(molecule)
+        if value is not None:
+            found += 1
+            yield name, smiles, value
+
+
+def _lines() -> list[tuple[str, str]]:
+    """Return SMILES and name of every line of RDKit's file."""
+    text = _rdkit_file("RDDataDir", "NCI", "first_5K.smi").read_text(encoding="utf-8")
+    return [(smiles, name) for smiles, name in map(str.split, text.splitlines())]
 
 
 def penalised_logp(molecule: Any) -> float:
