@@ -119,7 +119,7 @@ def test_ten_megabytes_in_one_cell_are_one_short_line():
         read("smiles,y\n" + "C" * 10_000_000 + ",1\nCC," + "9" * 10_000_000 + "\n")
     assert len(str(caught.value)) < 1000
     assert len(caught.value.bad) == 2
-    assert "10,000,000 characters" in str(caught.value)
+    assert str(caught.value).count("…(10,000,000 characters)'") == 2
 
 
 def test_very_many_bad_rows_are_counted_in_the_text_and_kept_in_full(tmp_path):
@@ -234,4 +234,5 @@ def test_the_tables_of_moleculenet(shared_data, name, rows, bad):
 def test_a_bad_row_reads_like_a_sentence():
     assert str(BadRow(2, None, None, "", "the row is empty")) == "row 2: '': the row is empty"
     assert shorten("x" * 60) == "x" * 60
-    assert shorten("x" * 61).startswith("x" * 52 + "…(61 characters)")
+    assert shorten("x" * 61) == "x" * 44 + "…(61 characters)"
+    assert shorten(shorten("x" * 10**7)) == shorten("x" * 10**7)  # a second time, the length would be another
