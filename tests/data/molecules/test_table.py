@@ -204,6 +204,16 @@ def test_pandas_columns():
     assert np.isnan(table.y[1, 0])
 
 
+@pytest.mark.parametrize("task", ["regression", "classification", "multiclass"])
+def test_pandas_own_gap(task):
+    """NA of a nullable column refuses to be compared with anything, itself included."""
+    pandas = pytest.importorskip("pandas")
+    labels = pandas.array([1, None, 0], dtype="Int64")
+    table = make_table(["C", "CC", "CCC"], {"y": labels}, task=task)
+    assert table.y.flatten().tolist()[::2] == [1, 0]
+    assert np.isnan(table.y[1]) if task != "multiclass" else table.y[1] == -100
+
+
 def test_take_keeps_all_columns_in_step():
     table = make_table(["C", "CC", "CCC"], {"y": [1, 2, 3]}, ids=["a", "b", "c"], weights=[1, 2, 3], split=["test"] * 3)
     part = table.take(np.array([2, 0]))
