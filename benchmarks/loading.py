@@ -2,13 +2,16 @@
 
     phcgnn data prepare zinc --root DIR -o zinc.phg
     python benchmarks/loading.py --store zinc.phg --batch-size 256      # against DataLoader, two threads
-    python benchmarks/loading.py --store zinc.phg --batch-size 256 --device cuda
+    python benchmarks/loading.py --store zinc.phg --batch-size 256 --device cuda --workers 0 4
+
+The folder of this checkout's ``src`` has to be importable (``pip install -e .``, or ``PYTHONPATH=src``); torch,
+torch_geometric and the store file are all else that it takes: no RDKit, no OGB, no official files.
 
 Prints one JSON line a case. A round times whole epochs in turn; ratios are medians over rounds. The ``DataLoader``
 reads the same graphs from memory, without texts, with its best number of worker processes out of ``--workers``; on a
 GPU its batches are copied there, as a training loop would do. ``cpu_ms_a_batch`` is what the main process spent on the
-CPU, which other work on the machine hardly lengthens; what workers spend is not in it. Needs the store and the core
-dependencies only.
+CPU, which other work on the machine hardly lengthens; what workers spend is not in it. A store on a GPU makes its
+batches there; a round ends when the GPU has finished the last of them.
 """
 
 from __future__ import annotations
@@ -40,13 +43,20 @@ class Memory(InMemoryDataset):
         self.data, self.slices = self.collate(graphs)
 
 
-def counted(batches: Iterable[Batch], device: str, limit: int) -> Epoch:
-    """Return a run over an epoch, or its first batches; it counts them."""
+def counted(batches: Iterable[Batch], device: str, limit: int, *, copied: bool) -> Epoch:
+    """Return a run over an epoch, or its first batches; it counts them, and waits for the device at the end.
+
+    Args:
+        batches: One epoch an iteration.
+        device: Where the batches are wanted.
+        limit: The most batches of an epoch; 0 takes all.
+        copied: Whether the batches are made on the CPU and have to be copied to the device.
+    """
 
     def run() -> int:
         done = 0
         for batch in batches:
-            if device != "cpu":
+            if copied and device != "cpu":
                 batch.to(device, non_blocking=True)
             done += 1
             if done == limit:
@@ -75,7 +85,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of the CPU")
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 2], help="of the DataLoader; none leaves it out")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--limit", type=int, default=200, help="batches of an epoch that a round takes")
+    parser.add_argument("--limit", type=int, default=0, help="batches of an epoch that a round takes; 0: all")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -91,7 +101,7 @@ def main() -> None:
     cases: dict[str, Epoch] = {}
     for name, kind in kinds.items():
         loader = here.loader(options.batch_size, shuffle=True, generator=0, **kind)  # type: ignore[arg-type]
-        cases[name] = counted(loader, options.device, options.limit)
+        cases[name] = counted(loader, options.device, options.limit, copied=False)
     dataset = Memory(list(store)) if options.workers else None
     for workers in options.workers:
         official = DataLoader(
@@ -102,7 +112,7 @@ def main() -> None:
             persistent_workers=workers > 0,
             pin_memory=options.device == "cuda",
         )
-        cases[f"pyg, {workers} workers"] = counted(official, options.device, options.limit)
+        cases[f"pyg, {workers} workers"] = counted(official, options.device, options.limit, copied=True)
 
     times: dict[str, list[float]] = {name: [] for name in cases}
     busy: dict[str, list[float]] = {name: [] for name in cases}

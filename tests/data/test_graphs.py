@@ -8,6 +8,7 @@ import torch
 
 from phcgnn.data import GraphStore
 from phcgnn.data.pyg import flatten
+from phcgnn.errors import DataError
 
 from .conftest import assert_same_graph, make_graphs, make_metadata, sort_edges
 
@@ -43,6 +44,16 @@ def test_texts_and_weights_go_with_a_graph():
     assert (data.id, data.smiles, data.weight.tolist()) == ("mol-3", "CCC", [3.0])
     assert store.batch([3, 1]).weight.tolist() == [3, 1]
     assert "smiles" not in store.batch([3, 1])
+
+
+def test_texts_and_weights_are_packed_beside_the_graphs_of_pyg(graphs, metadata):
+    names = [f"g{i}" for i in range(len(graphs))]
+    store = GraphStore.from_pyg(
+        graphs, metadata=metadata, ids=names, smiles=["C"] * len(graphs), weights=torch.arange(len(graphs))
+    )
+    assert (store[5].id, store[5].smiles, float(store[5].weight)) == ("g5", "C", 5.0)
+    with pytest.raises(DataError, match="there are 23 graphs, but 22 ids"):
+        GraphStore.from_pyg(graphs, metadata=metadata, ids=names[1:])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 
 from phcgnn.data import GraphStore, phg
 from phcgnn.errors import DataError
+from phcgnn.tensorfile import write_tensors
 
 from .conftest import make_metadata
 from .test_graphs import rich
@@ -105,7 +106,7 @@ def test_a_truncated_file_is_refused_by_name(tmp_path, store, kept):
     raw = path.read_bytes()
     path.write_bytes(raw[: int(kept * len(raw)) if isinstance(kept, float) else kept])
     for verify in (True, False):
-        with pytest.raises(DataError, match=r"cut\.phg is no phcgnn store, or it was cut short"):
+        with pytest.raises(DataError, match=r"cut\.phg is no phcgnn\.store file, or it was cut short.*write it again"):
             GraphStore.load(path, verify=verify)
 
 
@@ -124,14 +125,14 @@ def test_any_altered_byte_is_noticed(tmp_path):
 def test_foreign_files_are_refused_by_name(tmp_path):
     path = tmp_path / "foreign.phg"
     safetensors.torch.save_file({"x": torch.zeros(3)}, path)
-    with pytest.raises(DataError, match=r"foreign\.phg is a safetensors file, but no phcgnn store"):
+    with pytest.raises(DataError, match=r"foreign\.phg is .* of the kind another program's, expected phcgnn\.store"):
         GraphStore.load(path)
     path.write_text("a,b\n1,2\n" * 100)
-    with pytest.raises(DataError, match=r"foreign\.phg is no phcgnn store"):
+    with pytest.raises(DataError, match=r"foreign\.phg is no phcgnn\.store file"):
         GraphStore.load(path)
     with pytest.raises(DataError, match="is a folder"):
         GraphStore.load(tmp_path)
-    with pytest.raises(DataError, match=r"nix\.phg does not exist; expected a store that `phcgnn data prepare`"):
+    with pytest.raises(DataError, match=r"nix\.phg does not exist; expected .* phcgnn\.store: write it again"):
         GraphStore.load(tmp_path / "nix.phg")
 
 
@@ -140,9 +141,8 @@ def test_foreign_files_are_refused_by_name(tmp_path):
     [
         ({"schema": "2"}, "has schema 2, but this phcgnn reads up to 1; install a newer phcgnn"),
         ({"schema": "one"}, "is damaged: its schema number is 'one'"),
-        ({"store": "{}"}, "is damaged: StoreMetadata: missing class_names, missing edge_features"),
-        ({"store": ""}, "is damaged: StoreMetadata: not JSON"),
-        ({"tensors": "x"}, "is damaged: it lacks tensors or has some too many"),
+        ({"format": "phcgnn.checkpoint"}, "is a safetensors file of the kind phcgnn.checkpoint, expected phcgnn.store"),
+        ({"text": "{}"}, "was altered after it was written: its checksum does not agree"),
         ({"sha256": "0"}, "was altered after it was written: its checksum does not agree"),
     ],
 )
@@ -154,6 +154,26 @@ def test_a_wrong_header_is_refused_by_name(tmp_path, store, changes, message):
     write_header(path, header, body)
     with pytest.raises(DataError, match=rf"head\.phg {message}"):
         GraphStore.load(path)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", r"is damaged \(JSONDecodeError"),
+        ("[]", r"is damaged \(TypeError"),
+        ('{"tensors": []}', r"is damaged \(KeyError: 'store'"),
+        ('{"tensors": [], "store": {}}', r"is damaged \(ValueError: StoreMetadata: missing class_names"),
+        ('{"tensors": ["y"], "store": METADATA}', r"is damaged: it lacks edge_attr, edge_index, edge_ptr, node_ptr, x"),
+        ('{"tensors": ["z"], "store": METADATA}', r"is damaged \(KeyError: 'z'"),
+    ],
+)
+def test_a_wrong_text_is_refused_by_name_even_where_the_checksum_agrees(tmp_path, store, text, message, verify):
+    path = tmp_path / "text.phg"
+    text = text.replace("METADATA", make_metadata().to_json())
+    write_tensors(path, store.tensors(), text, format="phcgnn.store", schema=1)
+    with pytest.raises(DataError, match=rf"text\.phg {message}.*write it again"):
+        GraphStore.load(path, verify=verify)
 
 
 @pytest.mark.parametrize(

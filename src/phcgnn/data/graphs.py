@@ -115,11 +115,19 @@ class GraphStore:
 
     @classmethod
     def from_pyg(
-        cls, dataset: Iterable[Data], *, metadata: StoreMetadata, splits: Mapping[str, Tensor] | None = None
+        cls,
+        dataset: Iterable[Data],
+        *,
+        metadata: StoreMetadata,
+        splits: Mapping[str, Tensor] | None = None,
+        ids: Sequence[str] | None = None,
+        smiles: Sequence[str] | None = None,
+        weights: Tensor | None = None,
     ) -> GraphStore:
         """Pack a PyG data set or any iterable of ``Data``: its ``x``, ``edge_index``, ``edge_attr``, ``y``, ``pos``.
 
-        An in-memory data set without a transform is taken as it lies, without a loop over its graphs.
+        An in-memory data set without a transform is taken as it lies, without a loop over its graphs. What else the
+        graphs carry is not packed; :meth:`from_flat` explains the arguments.
         """
         flat = flatten(dataset)
         y = flat.y
@@ -131,7 +139,9 @@ class GraphStore:
             else:
                 columns = len(metadata.targets)
                 y = (y.reshape(rows, columns) if y.numel() == rows * columns else y).to(torch.float32)
-        return cls.from_flat(flat.chunks(), metadata=metadata, y=y, splits=splits, pos=flat.pos)
+        return cls.from_flat(
+            flat.chunks(), metadata=metadata, y=y, splits=splits, ids=ids, smiles=smiles, pos=flat.pos, weights=weights
+        )
 
     def __len__(self) -> int:
         """Count the graphs."""

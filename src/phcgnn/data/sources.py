@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -37,7 +37,8 @@ class DataSettings(FrozenConfig):
         split: ``scaffold``, ``random``, ``stratified``, ``butina`` or ``kmeans``.
         fractions: Shares of training, validation and test.
         split_seed: Of a random split.
-        split_file: A ``splits.json`` to use instead.
+        split_file: A ``splits.json`` to use instead; its numbers, from 0, are of the table's rows, bad ones included,
+            or of the rows that are left where its ``total`` says so.
         on_invalid: ``error`` stops at rows that cannot be used and lists them all; ``skip`` goes on without them.
     """
 
@@ -63,6 +64,11 @@ class DataSettings(FrozenConfig):
             raise ValueError(
                 f"DataSettings: `name` ({self.name}) and `path` ({self.path}) both say where data are; give one."
             )
+        if self.name is not None and (given := [one for one in _OF_TABLES if getattr(self, one) != _DEFAULTS[one]]):
+            raise ValueError(
+                f"DataSettings: {', '.join(f'`{one}`' for one in given)} would do nothing, since {self.name} comes "
+                "with its own columns, features and split; leave it out, or give a table by `path` (--data-path)."
+            )
         if self.split_file is not None and self.split_column is not None:
             raise ValueError("DataSettings: `split_file` and `split_column` both split the data; give one.")
         if len(self.fractions) != 3 or min(self.fractions) < 0 or abs(sum(self.fractions) - 1) > 1e-6:
@@ -76,6 +82,13 @@ class DataSettings(FrozenConfig):
             raise ValueError("no data: give --data NAME (or a .phg file) or --data-path TABLE.")
         if self.path is not None and not self.target_columns:
             raise ValueError("a table needs --target-columns: the names of the columns to predict.")
+
+
+_OF_TABLES = (
+    *("smiles_column", "target_columns", "weight_column", "id_column", "featuriser"),
+    *("split_column", "split", "fractions", "split_seed", "split_file"),
+)
+_DEFAULTS = {one.name: one.default for one in fields(DataSettings)}
 
 
 class OpenedData(NamedTuple):
@@ -128,7 +141,7 @@ def _open_table(settings: DataSettings, path: str, split: bool, progress: Progre
     elif settings.split_column is not None:
         store = prepared.store()
     elif settings.split_file is not None:
-        store = prepared.store(splits=load_split(settings.split_file, total=len(table)))
+        store = prepared.store(splits=load_split(settings.split_file, total=table.total, rows=table.rows))
     else:
         store = prepared.store(
             splits=make_split(

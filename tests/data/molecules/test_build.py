@@ -104,6 +104,13 @@ def test_unknown_atoms_of_zinc_are_bad_rows():
     assert len(table_to_store(make_table(["CB(O)O"], {"y": [1]}), by="zinc-extended")) == 1
 
 
+def test_a_table_of_which_nothing_is_left_is_refused_with_all_its_rows():
+    table = make_table(["C(", "CCO", "OCC"], {"y": [1, 1, 0]}, task="classification", on_invalid="defer")
+    with pytest.raises(InvalidRowsError, match=r"3 of 3 rows cannot be used(?s:.*)No row is left to use") as caught:
+        prepare_table(table, on_invalid="skip")
+    assert [row.row for row in caught.value.bad] == [1, 2, 3]
+
+
 def test_salts_metals_one_atom_and_none():
     smiles = ["[Na+].[Cl-]", "[Fe]", "C", "", "CC(=O)[O-].[Pt+2]"]
     store = table_to_store(make_table(smiles, {"y": range(5)}))

@@ -117,6 +117,12 @@ def test_an_empty_file(data):
         read(data)
 
 
+@pytest.mark.parametrize("data", [b"", b"\r\n \n", gzip.compress(b"")])
+def test_an_empty_sdf(data):
+    with pytest.raises(ValueError, match="the file is empty; an SDF is records"):
+        read(data, format="sdf")
+
+
 def test_bytes_that_are_no_utf8_are_latin():
     assert good("smiles,µ\nC,5 µM\n".encode("latin-1")) == (("smiles", "µ"), [["C", "5 µM"]])
 

@@ -91,6 +91,16 @@ def test_largest_scaffold_trains_and_of_equals_the_later_one_first():
     assert (split.train.tolist(), split.val.tolist()) == ([1, 2, 3], [0])
 
 
+@pytest.mark.parametrize("method", ["scaffold", "butina"])
+def test_groups_that_leave_nothing_to_train_on_are_refused(method):
+    with pytest.raises(
+        ValueError, match=rf"split '{method}': nothing is left to train on.*smallest one holds 9 of the 9"
+    ):
+        make_split(method, smiles=["CCO"] * 9)
+    nothing_wanted = make_split(method, smiles=["CCO"] * 9, fractions=(0.0, 0.0, 1.0))
+    assert len(nothing_wanted.test) == 9
+
+
 @pytest.mark.slow
 @pytest.mark.data
 def test_scaffold_is_the_official_split_of_molhiv(shared_data):

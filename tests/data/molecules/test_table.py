@@ -119,7 +119,7 @@ def test_ten_megabytes_in_one_cell_are_one_short_line():
         read("smiles,y\n" + "C" * 10_000_000 + ",1\nCC," + "9" * 10_000_000 + "\n")
     assert len(str(caught.value)) < 1000
     assert len(caught.value.bad) == 2
-    assert "10,000,000 characters" in str(caught.value)
+    assert str(caught.value).count("…(10,000,000 characters)'") == 2
 
 
 def test_very_many_bad_rows_are_counted_in_the_text_and_kept_in_full(tmp_path):
@@ -204,6 +204,16 @@ def test_pandas_columns():
     assert np.isnan(table.y[1, 0])
 
 
+@pytest.mark.parametrize("task", ["regression", "classification", "multiclass"])
+def test_pandas_own_gap(task):
+    """NA of a nullable column refuses to be compared with anything, itself included."""
+    pandas = pytest.importorskip("pandas")
+    labels = pandas.array([1, None, 0], dtype="Int64")
+    table = make_table(["C", "CC", "CCC"], {"y": labels}, task=task)
+    assert table.y.flatten().tolist()[::2] == [1, 0]
+    assert np.isnan(table.y[1]) if task != "multiclass" else table.y[1] == -100
+
+
 def test_take_keeps_all_columns_in_step():
     table = make_table(["C", "CC", "CCC"], {"y": [1, 2, 3]}, ids=["a", "b", "c"], weights=[1, 2, 3], split=["test"] * 3)
     part = table.take(np.array([2, 0]))
@@ -234,4 +244,5 @@ def test_the_tables_of_moleculenet(shared_data, name, rows, bad):
 def test_a_bad_row_reads_like_a_sentence():
     assert str(BadRow(2, None, None, "", "the row is empty")) == "row 2: '': the row is empty"
     assert shorten("x" * 60) == "x" * 60
-    assert shorten("x" * 61).startswith("x" * 52 + "…(61 characters)")
+    assert shorten("x" * 61) == "x" * 44 + "…(61 characters)"
+    assert shorten(shorten("x" * 10**7)) == shorten("x" * 10**7)  # a second time, the length would be another

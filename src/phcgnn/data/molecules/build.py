@@ -15,7 +15,7 @@ from phcgnn.data.flat import FlatGraphs
 from phcgnn.data.graphs import GraphStore
 from phcgnn.data.metadata import METRICS, NO_CLASS, StoreMetadata
 from phcgnn.data.molecules.featurisers import Featuriser, featuriser, label, select
-from phcgnn.data.molecules.invalid import BadRow, OnInvalid
+from phcgnn.data.molecules.invalid import BadRow, InvalidRowsError, OnInvalid
 from phcgnn.data.molecules.pool import featurise
 from phcgnn.data.molecules.repeats import Contradiction, contradictions
 from phcgnn.data.molecules.splits import PARTS, Split
@@ -104,7 +104,7 @@ def prepare_table(
     Args:
         table: Best read with ``on_invalid="defer"``, which leaves parsing and the decision to this function.
         by: A featuriser or its name.
-        on_invalid: ``"error"``: stop, and list every bad row. ``"skip"``: go on without them.
+        on_invalid: ``"error"``: stop, and list every bad row. ``"skip"``: go on without them, if others are left.
         repeats: Whether molecules with different labels are ``"bad"`` or stay (``"keep"``) (default: ``"keep"`` for
             regression, ``"bad"`` otherwise).
         workers: Processes (default: all cores).
@@ -124,6 +124,8 @@ def prepare_table(
     place_of = {int(row): place for place, row in enumerate(table.rows.tolist())}
     places = [(place_of[row.row], row) for row in contradictory]
     settled = table.without([*refused, *places], on_invalid)
+    if not len(settled) and settled.bad:
+        raise InvalidRowsError(table.name, settled.bad, table.total)
     left_out = {row.row for row in contradictory}
     if left_out:
         keep = ~np.isin(readable.rows, list(left_out))

@@ -48,7 +48,7 @@ class BadRow:
 
 
 class InvalidRowsError(DataError):
-    """Rows that cannot be used, where the caller did not say that they may be skipped.
+    """Rows that cannot be used, where the caller did not say that they may be skipped, or no others are left.
 
     Args:
         source: Which table.
@@ -65,7 +65,8 @@ class InvalidRowsError(DataError):
             lines.append(
                 f"  ... and {len(self.bad) - _SHOWN:,} more; `.bad` has them all, `save_bad_rows` writes them."
             )
-        lines.append("Mend them, or leave them out with on_invalid='skip' (--on-invalid skip).")
+        remedy = "Mend them, or leave them out with on_invalid='skip' (--on-invalid skip)."
+        lines.append(remedy if rows < total else "No row is left to use. Mend them.")
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type[InvalidRowsError], tuple[str, tuple[BadRow, ...], int]]:

@@ -19,7 +19,7 @@ def is_gap(cell: object) -> bool:
     >>> is_gap(" NaN "), is_gap(None), is_gap(0)
     (True, True, False)
     """
-    return cell is None or cell != cell or str(cell).strip().casefold() in _GAPS
+    return str(cell).strip().casefold() in _GAPS  # not `cell != cell`: pandas' NA refuses to be compared
 
 
 def parse_number(cell: object) -> float:

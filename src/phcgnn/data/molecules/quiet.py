@@ -59,7 +59,7 @@ def why_unreadable(smiles: str) -> str:
 
 
 def shorten(value: object, width: int = 60) -> str:
-    """Return a value as text of at most ``width`` characters, for an error message.
+    """Return a value as text of at most ``width`` characters, or of the few that say how long it is, for a message.
 
     >>> shorten("C" * 100, 12)
     'CCCC…(100 characters)'
@@ -67,4 +67,5 @@ def shorten(value: object, width: int = 60) -> str:
     text = str(value)
     if len(text) <= width:
         return text
-    return f"{text[: max(width - 8, 4)]}…({len(text):,} characters)"
+    length = f"…({len(text):,} characters)"
+    return text[: max(width - len(length), 4)] + length

@@ -135,9 +135,13 @@ def _read_sdf(name: str, file: BinaryIO, stack: ExitStack, delimiter: str | None
         file = cast(BinaryIO, copy)
     text = _text(file, stack)
     fields: dict[str, None] = {}
+    empty = True
     for line in text:
+        empty = empty and not line.strip()
         if line.startswith(">") and (match := _FIELD.match(line)):
             fields[match[1]] = None
+    if empty:
+        raise ValueError(f"{name}: the file is empty; an SDF is records that end with $$$$.")
     text.seek(0)
     taken = {field.casefold() for field in fields}
     smiles, title = (label if label not in taken else f"{label} (structure)" for label in ("smiles", "name"))

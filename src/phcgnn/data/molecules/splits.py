@@ -103,12 +103,26 @@ class Split:
         return f"Split({sizes}, method={self.method!r}{seed})"
 
 
-def load_split(path: str | Path, *, total: int | None = None) -> Split:
-    """Read a split from a JSON file, checked; ``total`` is the number of graphs that it has to fit.
+def load_split(path: str | Path, *, total: int | None = None, rows: Sequence[int] | Indices | None = None) -> Split:
+    """Read a split from a JSON file, checked.
 
     A file of one's own needs ``train``, ``val`` (or ``valid``, ``validation``) and ``test``, each a list of numbers.
+
+    Args:
+        path: The file.
+        total: The number of graphs, or of rows of the table, that it has to fit.
+        rows: Where some of a table's ``total`` rows are left out: the numbers, from 1, of those that are left, as
+            ``MoleculeTable.rows`` has them. The file's numbers, from 0, are of all rows of the table, unless its own
+            ``total`` is the number of those that are left. The split that is returned is of those that are left.
     """
-    return _split(_read(path), path, total)
+    document = _read(path)
+    if rows is None or document.get("total") == len(rows):
+        return _split(document, path, total if rows is None else len(rows))
+    split = _split(document, path, total)
+    place = np.full(split.total, -1)
+    place[np.asarray(rows, dtype=np.int64) - 1] = np.arange(len(rows))
+    train, val, test = (place[part][place[part] >= 0] for part in split.parts().values())
+    return Split(train, val, test, total=len(rows), method=split.method, seed=split.seed)
 
 
 def save_folds(folds: Sequence[Split], path: str | Path) -> None:

@@ -111,7 +111,14 @@ def make_split(
         raise ValueError(f"split '{method}': `fractions` must be three shares that add up to 1, got {fractions}.")
     splitter = SPLITTERS[method]
     if splitter.groups is not None:
-        part = _largest_first(splitter.groups(source), shares)
+        groups = splitter.groups(source)
+        part = _largest_first(groups, shares)
+        if shares[0] > 0 and not (part == 0).any():
+            raise ValueError(
+                f"split '{method}': nothing is left to train on, since groups stay whole and the smallest one holds "
+                f"{np.unique(groups, return_counts=True)[1].min():,} of the {len(groups):,} molecules, more than the "
+                f"share {shares[0]:g} of training. Use 'random' or 'stratified'."
+            )
     else:
         assert splitter.order is not None
         part = _deal(splitter.order(source), shares, runs=method == "random")
