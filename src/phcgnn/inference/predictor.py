@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +20,22 @@ from phcgnn.models.folder import load_model
 from phcgnn.nn import fold
 from phcgnn.training.targets import Decoder
 
-__all__ = ["Predictions", "Predictor", "model_folders"]
+if TYPE_CHECKING:
+    from phcgnn.data.molecules import SmilesError
+
+__all__ = ["CHUNK", "Predictions", "Predictor", "model_folders"]
 
 SAME = ("featuriser", "task", "targets", "classes")
 """What the members of an ensemble have to agree in."""
+
+CHUNK = 512
+"""Molecules that go through the stages together; what is predicted for one depends on the others by rounding alone."""
+
+BATCH = {"cpu": 32, "cuda": 512}
+"""Molecules a forward pass: on a CPU what its cache holds, on a GPU what keeps it busy."""
+
+MOST_NODES = 32_768
+"""A forward pass takes no more atoms than this, unless a single molecule has them: memory stays bounded."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +60,23 @@ class Predictor:
     Args:
         folders: Model folders, as ``phcgnn train`` writes them.
         device: Where the networks run.
-        batch_size: Molecules a forward pass.
+        batch_size: Molecules a forward pass. (default: 32 on a CPU, 512 on a GPU)
 
     Use :meth:`load` for the folder of one run or of several.
+
+    >>> predictor = Predictor.load("runs/solubility")                                           # doctest: +SKIP
+    >>> predictor(["CCO", "C1CC"])                                                              # doctest: +SKIP
+    Predictions(mean=array([[0.43], [nan]], dtype=float32), deviation=None, errors=['', 'not a SMILES that ...'])
     """
 
     def __init__(
-        self, folders: Sequence[str | Path], *, device: torch.device | str | None = None, batch_size: int = 256
+        self, folders: Sequence[str | Path], *, device: torch.device | str | None = None, batch_size: int | None = None
     ) -> None:
-        require_positive("Predictor", batch_size=batch_size)
         if not folders:
             raise ValueError("Predictor: give at least one model folder.")
-        self.batch_size = batch_size
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.batch_size = BATCH.get(self.device.type, 512) if batch_size is None else batch_size
+        require_positive("Predictor", batch_size=self.batch_size)
         self.members: list[tuple[nn.Module, Decoder]] = []
         about: dict[str, Any] = {}
         for folder in folders:
@@ -85,7 +103,9 @@ class Predictor:
         self.featuriser: str = about["featuriser"]
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: torch.device | str | None = None, batch_size: int = 256) -> Predictor:
+    def load(
+        cls, folder: str | Path, *, device: torch.device | str | None = None, batch_size: int | None = None
+    ) -> Predictor:
         """Read the model in a folder, or the ensemble in its folders ``seed-0``, ``seed-1``, ..."""
         return cls(model_folders(folder), device=device, batch_size=batch_size)
 
@@ -113,21 +133,44 @@ class Predictor:
             [error for part in parts for error in part.errors],
         )
 
-    def stream(self, smiles: Iterable[str], *, workers: int | None = None, chunk: int = 512) -> Iterator[Predictions]:
-        """Predict for a stream of SMILES, a chunk at a time and in order; making graphs overlaps with the network."""
+    def stream(
+        self, smiles: Iterable[str], *, workers: int | None = None, chunk: int | None = None
+    ) -> Iterator[Predictions]:
+        """Predict for a stream of SMILES, a chunk at a time and in order.
+
+        Three stages overlap: processes make graphs, threads run the networks, and the caller does what it likes with
+        the result. A few chunks are under way at a time, however long the stream.
+
+        Args:
+            smiles: Any iterable, read as far as there is work under way.
+            workers: Processes that make graphs. (default: all cores, where there is enough to do)
+            chunk: Molecules at a time. (default: 512, or a forward pass where that is more)
+        """
         from phcgnn.data.molecules import featurise  # needs rdkit
 
-        for graphs, refused in featurise(smiles, self.featuriser, workers=workers, chunk=chunk):
-            total = len(graphs) + len(refused)
-            errors = [""] * total
-            for one in refused:
-                errors[one.index] = one.reason
-            good = np.array([not error for error in errors], dtype=bool)
-            values = np.full((len(self.members), total, self.outputs), np.nan, np.float32)
-            if len(graphs):
-                values[:, good] = self._predict(graphs)
-            deviation = values.std(0) if len(self.members) > 1 else None
-            yield Predictions(values.mean(0), deviation, errors)
+        chunk = max(CHUNK, self.batch_size) if chunk is None else chunk
+        with _Lanes(self.device) as lanes:
+            pending: deque[Future[Predictions]] = deque()
+            for graphs, refused in featurise(smiles, self.featuriser, workers=workers, chunk=chunk):
+                pending.append(lanes.submit(self._chunk, graphs, refused))
+                if len(pending) > lanes.count:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+
+    def _chunk(self, graphs: FlatGraphs, refused: Sequence[SmilesError]) -> Predictions:
+        total = len(graphs) + len(refused)
+        errors = [""] * total
+        for one in refused:
+            errors[one.index] = one.reason
+        good = np.array([not error for error in errors], dtype=bool)
+        values = np.full((len(self.members), total, self.outputs), np.nan, np.float32)
+        if len(graphs):
+            values[:, good] = self._predict(graphs)
+        mean, deviation = values.mean(0), values.std(0) if len(self.members) > 1 else None
+        for index in np.flatnonzero(good & ~np.isfinite(mean).all(1)):
+            errors[index] = "the network's output is not a finite number"
+        return Predictions(mean, deviation, errors)
 
     def _predict(self, graphs: FlatGraphs) -> npt.NDArray[np.float32]:
         """Return ``(members, G, T)``."""
@@ -138,6 +181,34 @@ class Predictor:
                 results.append(torch.stack([decode(model(*tensors)).cpu() for model, decode in self.members]))
         found: npt.NDArray[np.float32] = torch.cat(results, 1).float().numpy()
         return found
+
+
+class _Lanes:
+    """Threads that run networks side by side.
+
+    On a CPU there are as many as torch may use, and each computes alone: small graphs gain more from that than from
+    sharing every product, and a chunk's result does not depend on how many there are. A GPU has one.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.threads = torch.get_num_threads()
+        alone = device.type == "cpu"
+        self.count = self.threads if alone else 1
+        self._pool = ThreadPoolExecutor(
+            self.count, thread_name_prefix="predict", initializer=_compute_alone if alone else None
+        )
+        self.submit = self._pool.submit
+
+    def __enter__(self) -> _Lanes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(self.threads)
+
+
+def _compute_alone() -> None:
+    torch.set_num_threads(1)  # of this thread, and of those that begin later
 
 
 def model_folders(folder: str | Path) -> list[Path]:
@@ -158,11 +229,13 @@ def model_folders(folder: str | Path) -> list[Path]:
 
 
 def _batches(graphs: FlatGraphs, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None, Tensor]]:
-    """Yield ``(x, edge_index, edge_attr, ptr)`` for ``size`` graphs at a time."""
+    """Yield ``(x, edge_index, edge_attr, ptr)`` for ``size`` graphs at a time, or fewer where they are large."""
     node_ptr = np.concatenate([[0], np.cumsum(graphs.node_counts)])
     edge_ptr = np.concatenate([[0], np.cumsum(graphs.edge_counts)])
-    for start in range(0, len(graphs), size):
-        end = min(start + size, len(graphs))
+    start = 0
+    while start < len(graphs):
+        fitting = int(np.searchsorted(node_ptr, node_ptr[start] + MOST_NODES, side="right")) - 1
+        end = max(start + 1, min(start + size, fitting))
         nodes, edges = slice(node_ptr[start], node_ptr[end]), slice(edge_ptr[start], edge_ptr[end])
         ptr = node_ptr[start : end + 1] - node_ptr[start]
         shift = np.repeat(ptr[:-1], graphs.edge_counts[start:end])
@@ -174,6 +247,7 @@ def _batches(graphs: FlatGraphs, size: int) -> Iterator[tuple[Tensor, Tensor, Te
             _tensor(graphs.edge_attr[edges]) if has_edges else None,
             torch.from_numpy(ptr.astype(np.int64)),
         )
+        start = end
 
 
 def _tensor(values: npt.NDArray[np.generic]) -> Tensor:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Literal
 
-import numpy as np
-
 from phcgnn.errors import DataError
-from phcgnn.inference.predictor import Predictions, Predictor
+from phcgnn.inference.columns import Columns, csv_line
+from phcgnn.inference.predictor import CHUNK, Predictor
 
 if TYPE_CHECKING:
-    from phcgnn.data.molecules import RowChunk
+    from phcgnn.data.molecules import Row
+    from phcgnn.inference.resume import Written
 
-__all__ = ["InvalidMolecule", "Report", "predict_table"]
+__all__ = ["InvalidMolecule", "Report", "predict_table", "require_output"]
 
 OnInvalid = Literal["keep", "skip", "error"]
 
 Counter = Callable[[int], None]
 """Told how many rows are done."""
+
+SYNC_SECONDS = 5.0
+"""What was written is on the disk, and not only on its way there, this often."""
+
+_OTHER_FORMATS = (".gz", ".parquet", ".pq", ".sdf", ".sd", ".mol", ".smi", ".smiles", ".ism", ".tsv", ".tab")
 
 
 class InvalidMolecule(DataError):
@@ -34,11 +39,19 @@ class InvalidMolecule(DataError):
 
 @dataclass(frozen=True)
 class Report:
-    """How many rows were read, written, and could not be predicted, those before a resumption left out."""
+    """What became of the rows.
+
+    Args:
+        rows: Read and predicted now.
+        written: Written now.
+        invalid: Of ``rows``, those that cannot be predicted.
+        resumed: Rows that an interrupted run had written before.
+    """
 
     rows: int
     written: int
     invalid: int
+    resumed: int = 0
 
 
 def predict_table(
@@ -49,8 +62,9 @@ def predict_table(
     smiles_column: str | None = None,
     on_invalid: OnInvalid = "keep",
     resume: bool = False,
+    overwrite: bool = False,
     workers: int | None = None,
-    chunk: int = 512,
+    chunk: int | None = None,
     progress: Counter = lambda rows: None,
 ) -> Report:
     """Predict for every row of a table and write the rows with the predictions beside them.
@@ -59,6 +73,10 @@ def predict_table(
     for classes the likeliest one and a column a class), with several models ``<target>_std`` too, and ``error``. A name
     that the input has already gets ``_predicted`` behind it.
 
+    An interrupted output holds whole rows and at most a piece of one behind them. ``resume`` cuts that off, compares
+    what stands there with the input row by row, predicts the last chunk again to see that the model is the same, and
+    goes on: on the same machine the file ends byte-equal to that of an uninterrupted run.
+
     Args:
         predictor: The model.
         source: CSV, Parquet, SMI or SDF; ``"-"`` for standard input.
@@ -66,185 +84,153 @@ def predict_table(
         smiles_column: (default: the one called smiles)
         on_invalid: What happens to rows that cannot be predicted: ``keep`` leaves the prediction empty and says why in
             ``error``, ``skip`` leaves them out, ``error`` stops.
-        resume: Go on where an interrupted output stopped; not together with ``skip``, which loses the count.
+        resume: Go on where an interrupted output stopped, or begin where there is none.
+        overwrite: Replace an output that is there.
         workers: Processes that make graphs.
-        chunk: Rows at a time.
+        chunk: Rows at a time. (default: 512, or a forward pass where that is more)
         progress: Told after each chunk how many rows are done.
     """
-    from phcgnn.data.molecules import stream_rows
+    from phcgnn.data.molecules.rows import find_smiles, open_rows
+    from phcgnn.inference.resume import Written
 
     if on_invalid not in ("keep", "skip", "error"):
         raise ValueError(f"predict: `on_invalid` must be keep, skip or error, got {on_invalid!r}.")
-    if resume and (on_invalid == "skip" or not isinstance(output, str | Path)):
-        raise ValueError("predict: `resume` needs an output file with a line a row: no standard output, no 'skip'.")
-    chunks = iter(stream_rows(source, smiles_column=smiles_column, chunk=chunk))
-    first = next(chunks, None)
-    if first is None:
-        raise DataError(f"{source}: there are no rows in it.")
-    header = [*first.columns, *_columns(predictor, first.columns)]
-    done = 0
+    require_output(output, resume=resume, overwrite=overwrite)
+    chunk = max(CHUNK, predictor.batch_size) if chunk is None else chunk
+    with ExitStack() as stack:
+        rows = stack.enter_context(open_rows(source))
+        column = rows.columns.index(find_smiles(rows, smiles_column))
+        columns = Columns(predictor, rows.columns, column, empty_molecules=rows.empty_molecules)
+        parts = _chunks(iter(rows), chunk)
+        first = next(parts, None)
+        if first is None:
+            raise DataError(f"{rows.name}: there are no rows in it.")
+        parts = itertools.chain([first], parts)
+        written = None
+        if isinstance(output, str | Path):
+            path = Path(output)
+            if resume and path.is_file():
+                written = stack.enter_context(Written(path, columns, gaps=on_invalid == "skip"))
+            output = stack.enter_context(path.open("a" if written else "w", newline="", encoding="utf-8"))
+        if written is None or output.tell() == 0:
+            output.write(csv_line(columns.header))
+        table = _Table(predictor, columns, output, on_invalid, written, progress)
+        report = table.run(parts, workers, chunk)
+        _sync(output)
+    return report
+
+
+def require_output(output: str | Path | IO[str], *, resume: bool, overwrite: bool) -> None:
+    """Refuse an output that cannot be what is asked for, and one that is there already, unless told what to do."""
+    if resume and overwrite:
+        raise ValueError("predict: `resume` goes on with an output, `overwrite` throws it away; give one of them.")
     if not isinstance(output, str | Path):
-        return _run(
-            predictor, itertools.chain([first], chunks), output, header, 0, on_invalid, workers, chunk, progress
-        )
+        if resume:
+            raise ValueError("predict: `resume` needs an output file, not a stream.")
+        return
     path = Path(output)
-    if resume and path.exists():
-        done = _repair(path, header)
-    with path.open("a" if done or (resume and path.exists()) else "w", newline="", encoding="utf-8") as file:
-        return _run(
-            predictor, itertools.chain([first], chunks), file, header, done, on_invalid, workers, chunk, progress
+    if path.is_dir():
+        raise ValueError(f"the output {path} is a folder; give the name of a file, e.g. {path / 'predictions.csv'}.")
+    if path.suffix.lower() in _OTHER_FORMATS:
+        raise ValueError(f"the output {path}: predictions are written as CSV; give a name that ends in .csv.")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"the output {path}: there is no folder {path.parent}.")
+    if path.is_file() and path.stat().st_size and not resume and not overwrite:
+        raise ValueError(
+            f"the output {path} is there already; --resume goes on where it stopped, --overwrite starts anew."
         )
 
 
-def _run(
-    predictor: Predictor,
-    chunks: Iterator[RowChunk],
-    file: IO[str],
-    header: Sequence[str],
-    done: int,
-    on_invalid: OnInvalid,
-    workers: int | None,
-    chunk: int,
-    progress: Counter,
-) -> Report:
-    writer = csv.writer(file, lineterminator="\n")
-    if not done:
-        writer.writerow(header)
-    waiting: deque[RowChunk] = deque()
-    rows = written = invalid = 0
+class _Table:
+    """One run over the rows."""
 
-    def molecules() -> Iterator[str]:
-        left = done
-        for part in chunks:
-            if left >= len(part.rows):
-                left -= len(part.rows)
-                continue
-            if left:
-                part = type(part)(part.columns, part.smiles_column, part.rows[left:])
-                left = 0
-            waiting.append(part)
-            yield from part.smiles
+    def __init__(
+        self,
+        predictor: Predictor,
+        columns: Columns,
+        file: IO[str],
+        on_invalid: OnInvalid,
+        written: Written | None,
+        progress: Counter,
+    ) -> None:
+        self.predictor, self.columns, self.file, self.on_invalid = predictor, columns, file, on_invalid
+        self.before, self.progress = written, progress
+        self.rows = self.written = self.invalid = 0
+        self.waiting: deque[tuple[list[Row], list[list[str] | None]]] = deque()
+        self.synced = time.monotonic()
 
-    for part, predictions in _aligned(predictor.stream(molecules(), workers=workers, chunk=chunk), waiting):
-        for row, values in zip(part.rows, _cells(predictor, predictions, part), strict=True):
-            rows += 1
-            error = values[-1]
-            if error:
-                invalid += 1
-                if on_invalid == "error":
-                    where = f"row {row.number}" + ("" if row.line is None else f" (line {row.line})")
-                    raise InvalidMolecule(f"{where}: {error}; --on-invalid keep or skip goes on.")
-                if on_invalid == "skip":
+    def run(self, parts: Iterator[list[Row]], workers: int | None, chunk: int) -> Report:
+        stream = self.predictor.stream(self._molecules(parts), workers=workers, chunk=chunk)
+        for predictions in stream:
+            rows, before = self.waiting.popleft()
+            found = list(self.columns.cells(rows, predictions))
+            self._compare(rows, before, found)
+            self._write(rows[len(before) :], found[len(before) :])
+            self.progress(self.rows)
+        return Report(self.rows, self.written, self.invalid, 0 if self.before is None else self.before.rows)
+
+    def _molecules(self, parts: Iterator[list[Row]]) -> Iterator[str]:
+        """Yield what is to be predicted: chunks that are written wholly pass, but for the last of them."""
+        for rows in parts:
+            before: list[list[str] | None] = []
+            if self.before is not None and not self.before.exhausted:
+                before = self.before.take(rows)
+                if not self.before.exhausted:
+                    self._require_invalid(rows, before)
                     continue
-            cells = [*row.cells[: len(part.columns)], *[""] * (len(part.columns) - len(row.cells))]
-            writer.writerow([*cells, *values])
-            written += 1
-        file.flush()
-        progress(rows)
-    return Report(rows, written, invalid)
+            self.waiting.append((rows, before))
+            yield from map(self.columns.smiles, rows)
+        if self.before is not None:
+            self.before.require_end()
+
+    def _require_invalid(self, rows: Sequence[Row], before: Sequence[list[str] | None]) -> None:
+        """See that rows which an interrupted run left out cannot be predicted."""
+        assert self.before is not None
+        missing = [row for row, cells in zip(rows, before, strict=True) if cells is None]
+        if missing:
+            predictions = self.predictor(list(map(self.columns.smiles, missing)), workers=1)
+            for row, cells in zip(missing, self.columns.cells(missing, predictions), strict=True):
+                self.before.require_left_out(row, cells)
+
+    def _compare(self, rows: Sequence[Row], before: Sequence[list[str] | None], found: Sequence[list[str]]) -> None:
+        for row, old, new in zip(rows, before, found, strict=False):
+            assert self.before is not None
+            if old is None:
+                self.before.require_left_out(row, new)
+            else:
+                self.before.require_same(row, old, new)
+
+    def _write(self, rows: Sequence[Row], found: Sequence[list[str]]) -> None:
+        lines = []
+        try:
+            for row, cells in zip(rows, found, strict=True):
+                self.rows += 1
+                if cells[-1]:
+                    self.invalid += 1
+                    if self.on_invalid == "error":
+                        where = f"row {row.number}" + ("" if row.line is None else f" (line {row.line})")
+                        raise InvalidMolecule(f"{where}: {cells[-1]}; --on-invalid keep or skip goes on.")
+                    if self.on_invalid == "skip":
+                        continue
+                lines.append(csv_line([*self.columns.own(row), *cells]))
+        finally:
+            self.file.write("".join(lines))
+            self.file.flush()
+        self.written += len(lines)
+        if time.monotonic() - self.synced > SYNC_SECONDS:
+            _sync(self.file)
+            self.synced = time.monotonic()
 
 
-def _aligned(stream: Iterator[Predictions], waiting: deque[RowChunk]) -> Iterator[tuple[RowChunk, Predictions]]:
-    """Bring predictions, which come in chunks of their own, together with the rows that they are for."""
-    left: list[Predictions] = []
-    count = 0
-    for predictions in stream:
-        left.append(predictions)
-        count += len(predictions.errors)
-        while waiting and count >= len(waiting[0].rows):
-            part = waiting.popleft()
-            whole = _join(left)
-            size = len(part.rows)
-            yield part, _slice(whole, 0, size)
-            left, count = [_slice(whole, size, count)], count - size
+def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    while part := list(itertools.islice(rows, size)):
+        yield part
 
 
-def _join(parts: list[Predictions]) -> Predictions:
-    if len(parts) == 1:
-        return parts[0]
-    deviations = [part.deviation for part in parts if part.deviation is not None]
-    return Predictions(
-        np.concatenate([part.mean for part in parts]),
-        np.concatenate(deviations) if deviations else None,
-        [error for part in parts for error in part.errors],
-    )
-
-
-def _slice(part: Predictions, start: int, end: int) -> Predictions:
-    deviation = None if part.deviation is None else part.deviation[start:end]
-    return Predictions(part.mean[start:end], deviation, part.errors[start:end])
-
-
-def _columns(predictor: Predictor, taken: Sequence[str]) -> list[str]:
-    """Return the names of the columns that are added."""
-    several = len(predictor.members) > 1
-    columns: list[str] = []
-    if predictor.task == "multiclass":
-        target = predictor.targets[0]
-        classes = predictor.classes or tuple(map(str, range(predictor.outputs)))
-        columns.append(target)
-        for name in classes:
-            columns += [f"{target}_{name}", f"{target}_{name}_std"] if several else [f"{target}_{name}"]
-    else:
-        for target in predictor.targets:
-            columns += [target, f"{target}_std"] if several else [target]
-    columns.append("error")
-    return [f"{column}_predicted" if column in taken else column for column in columns]
-
-
-def _cells(predictor: Predictor, predictions: Predictions, part: RowChunk) -> Iterator[list[str]]:
-    """Yield the added cells of each row; the last one is the error."""
-    mean, deviation = predictions.mean.tolist(), predictions.deviation
-    spread = None if deviation is None else deviation.tolist()
-    classes = predictor.classes or tuple(map(str, range(predictor.outputs)))
-    rows = zip(part.rows, part.smiles, predictions.errors, strict=True)
-    for at, (row, smiles, error) in enumerate(rows):
-        problem = row.problem or error or ("" if smiles else "no SMILES")
-        cells: list[str] = []
-        if predictor.task == "multiclass":
-            cells.append("" if problem else classes[int(np.argmax(mean[at]))])
-        for column, value in enumerate(mean[at]):
-            cells.append("" if problem else f"{value:.6g}")
-            if spread is not None:
-                cells.append("" if problem else f"{spread[at][column]:.6g}")
-        yield [*cells, problem]
-
-
-def _repair(path: Path, header: Sequence[str]) -> int:
-    """Cut an interrupted output behind its last whole row; return how many rows it has."""
-    with path.open("rb+") as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        lines = _Lines(text)
-        reader = csv.reader(lines)
-        found = next(reader, None)
-        if found is None:
-            return 0
-        if found != list(header):
-            raise DataError(
-                f"{path}: its columns are not those of this input and model; predict into another file, or leave "
-                "--resume out to start anew."
-            )
-        rows, end = 0, lines.whole
-        for row in reader:
-            if len(row) != len(header) or not lines.complete:
-                break
-            rows, end = rows + 1, lines.whole
-        text.detach()
-        file.truncate(end)
-        file.flush()
+def _sync(file: IO[str]) -> None:
+    """Bring what was written to the disk, where the file lies on one."""
+    file.flush()
+    try:
         os.fsync(file.fileno())
-    return rows
-
-
-class _Lines:
-    """Lines of a text, and up to which byte whole ones were read."""
-
-    def __init__(self, text: IO[str]) -> None:
-        self.text, self.whole, self.complete = text, 0, True
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self.text:
-            self.complete = line.endswith("\n")
-            if self.complete:
-                self.whole += len(line.encode())
-            yield line
+    except (OSError, ValueError):
+        return

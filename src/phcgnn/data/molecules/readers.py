@@ -17,9 +17,11 @@ from typing import Any, BinaryIO, TextIO, cast
 from phcgnn.data.molecules.quiet import quiet_rdkit
 from phcgnn.data.molecules.rows import EMPTY, Reader, Row, Rows
 
-__all__ = ["READERS", "open_binary"]
+__all__ = ["LARGEST_CELL", "READERS", "open_binary"]
 
-_LARGEST_CELL = 2**27
+LARGEST_CELL = 2**27
+"""The most characters of one cell."""
+
 _DELIMITERS = ",\t;"
 
 
@@ -49,7 +51,7 @@ def _buffered(file: object, stack: ExitStack) -> Any:
 
 
 def _read_csv(name: str, file: BinaryIO, stack: ExitStack, delimiter: str | None) -> Rows:
-    csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_CELL))
+    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_CELL))
     text = _text(file, stack)
     first = ""
     skipped = 0
