@@ -146,6 +146,7 @@ def train(
         gradient_clip=config.gradient_clip,
         processes=processes,
         network=fabric.setup_module(network),
+        backward=fabric.backward,
     )
     per_process = config.batch_size // processes.count
     balanced = config.class_balance == "sampling"
