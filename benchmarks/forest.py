@@ -79,9 +79,8 @@ def main() -> None:
     forest, mean = answer(x[train], y[train], x[test], given.task, given.seed, given.trees)
     metric = given.metric or ("rmse" if given.task == "regression" else "rocauc")
     truth = torch.from_numpy(y[test])
-    scores = {
-        name: score(metric, torch.from_numpy(values), truth).mean for name, values in (("forest", forest), ("mean", mean))
-    }
+    answers = {"forest": forest, "mean": mean}
+    scores = {name: score(metric, torch.from_numpy(values), truth).mean for name, values in answers.items()}
     seconds = time.perf_counter() - start
     sizes = {name: len(rows) for name, rows in store.splits.items()}
     print(json.dumps({"data": store.metadata.name, "metric": metric, **scores, "splits": sizes, "seconds": seconds}))

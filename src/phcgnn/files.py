@@ -38,8 +38,10 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # a full disk does not say what it was that did not fit
         raise
     _sync_folder(path.parent)
 

@@ -37,7 +37,7 @@ def test_bad_files(tmp_path):
     write_checkpoint(tmp_path / "last", {"a": torch.ones(100)})
     content = (tmp_path / "last").read_bytes()
     (tmp_path / "last").write_bytes(content[:-10])
-    with pytest.raises(DataError, match=r"cut short.*without --resume"):
+    with pytest.raises(DataError, match=r"cut short.*with --overwrite"):
         read_checkpoint(tmp_path / "last")
     with pytest.raises(TypeError, match="plain values, got object"):
         write_checkpoint(tmp_path / "other", {"a": object()})

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from phcgnn.errors import DataError
@@ -31,6 +29,7 @@ def prepare(
     any_size: Annotated[bool, typer.Option(help="Accept splits of another size than the published one.")] = False,
 ) -> None:
     """Read a benchmark by its official loader, fetching what is missing, and pack it."""
+    from phcgnn.cli.display import DataDisplay
     from phcgnn.data.benchmarks import DATASETS  # here, so that other verbs start fast
 
     try:
@@ -41,7 +40,7 @@ def prepare(
         what = "is a folder" if output.is_dir() else f"cannot be written: there is no folder {output.parent}"
         raise typer.BadParameter(f"{output} {what}; give the path of a file.", param_hint="--output")
     try:
-        with _Bar() as bar:
+        with DataDisplay() as bar:
             store = dataset.load(root, check_sizes=not any_size, progress=bar)
             bar("writing")
             store.save(output)
@@ -83,6 +82,7 @@ def example(
     """Write a table to try things on: molecules that RDKit brings along, with their penalised logP."""
     import csv
 
+    from phcgnn.cli.display import DataDisplay
     from phcgnn.data.benchmarks.nci import labelled_molecules
     from phcgnn.files import write_text
 
@@ -92,7 +92,7 @@ def example(
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "smiles", "plogp"])
     try:
-        with _Bar() as bar:
+        with DataDisplay() as bar:
             for number, (name, smiles, value) in enumerate(labelled_molecules(rows)):
                 bar("labelling", number, rows or 4991)
                 writer.writerow([name, smiles, f"{value:.4f}"])
@@ -100,29 +100,6 @@ def example(
     except (DataError, ImportError, OSError) as error:
         _fail(error)
     typer.echo(f"{output}: {len(text.getvalue().splitlines()) - 1:,} molecules with id, smiles and plogp")
-
-
-class _Bar:
-    """A progress bar on the real stderr, whatever the loaders do to theirs."""
-
-    def __init__(self) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(file=sys.stderr), redirect_stdout=False, redirect_stderr=False)
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, what: str, done: int = 0, total: int | None = None) -> None:
-        if what not in self._tasks:
-            for task in self._tasks.values():
-                self._bar.update(task, total=1, completed=1)
-            self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done, total=total)
 
 
 def _facts(store: GraphStore, path: Path) -> dict[str, Any]:

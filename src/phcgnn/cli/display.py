@@ -11,11 +11,20 @@ from typing import Self
 
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from phcgnn.training.loop import Epoch, Observer
 
-__all__ = ["TrainingDisplay", "set_up_logging"]
+__all__ = ["DataDisplay", "TrainingDisplay", "set_up_logging"]
 
 _log = logging.getLogger("phcgnn")
 
@@ -26,6 +35,8 @@ def set_up_logging(*, quiet: bool, verbose: bool, log_file: Path | None) -> Cons
     _log.handlers.clear()
     _log.setLevel(logging.DEBUG if verbose else logging.INFO)
     _log.propagate = False
+    for name in ("lightning", "lightning.fabric", "lightning.pytorch"):  # which greet every process
+        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.WARNING)
     if not quiet:
         handler = RichHandler(console=console, show_time=False, show_path=False, show_level=False, markup=False)
         _log.addHandler(handler if console.is_terminal else logging.StreamHandler(sys.stderr))
@@ -34,6 +45,41 @@ def set_up_logging(*, quiet: bool, verbose: bool, log_file: Path | None) -> Cons
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         _log.addHandler(file)
     return console
+
+
+class DataDisplay:
+    """A progress bar on the real stderr, whatever the loaders do to theirs.
+
+    Args:
+        console: Whose manners it has: none is shown where that is quiet or no terminal. (default: always shown)
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._bar = Progress(
+            *columns,
+            console=Console(file=sys.stderr),
+            redirect_stdout=False,
+            redirect_stderr=False,
+            transient=console is not None,
+            disable=console is not None and (console.quiet or not console.is_terminal),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, what: str, done: int = 0, total: int | None = None) -> None:
+        """Say what is being done, and how much of it is."""
+        if what not in self._tasks:
+            for task in self._tasks.values():
+                self._bar.update(task, total=1, completed=1)
+            self._tasks[what] = self._bar.add_task(what, total=total)
+        self._bar.update(self._tasks[what], completed=done, total=total)
 
 
 class TrainingDisplay(Observer):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phcgnn.cli.errors import failures, usage
+from phcgnn.cli.errors import failures, first_process, usage
 from phcgnn.cli.options import (
     DataName,
     DataPath,
@@ -29,18 +29,23 @@ from phcgnn.cli.options import (
     given,
     names,
 )
+from phcgnn.files import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from phcgnn.data import GraphStore
     from phcgnn.experiments.settings import RunSettings
+    from phcgnn.training.folder import RunFolder
     from phcgnn.training.run import Result
     from phcgnn.training.runtime import Runtime
 
 __all__ = ["train"]
 
 _log = logging.getLogger("phcgnn")
+
+PLAN, SUMMARY = "runs.json", "result.json"
+"""Beside the folders of several runs: what was asked for, and mean and deviation over them at the end."""
 
 
 def train(
@@ -74,12 +79,14 @@ def train(
     max_time: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Train so many, with seeds seed, seed+1, ...")] = 1,
+    runs: Annotated[int | None, typer.Option(min=1, help="Train so many, with seeds seed, seed+1, ...")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     devices: Annotated[int, typer.Option(min=1, help="Processes that train one model together.")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU.")] = None,
     deterministic: Annotated[bool, typer.Option(help="The same seed gives the same bits on a GPU too.")] = False,
-    logger: Annotated[list[str] | None, typer.Option(help="csv, tensorboard, or a Fabric logger's name.")] = None,
+    logger: Annotated[
+        list[str] | None, typer.Option(help="csv, tensorboard, another Fabric logger's name, or none; repeatable.")
+    ] = None,
     checkpoint_seconds: Annotated[float, typer.Option(min=0, help="Save the state this often.")] = 60.0,
     resume: Annotated[bool, typer.Option(help="Go on with the run in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option(help="Start anew even where the folder holds a run.")] = False,
@@ -88,7 +95,7 @@ def train(
     log_file: LogFile = None,
 ) -> None:
     """Train on a table of molecules, a benchmark or a packed store. Prints the result as one JSON object."""
-    from phcgnn.cli.display import set_up_logging
+    from phcgnn.cli.display import DataDisplay, set_up_logging
     from phcgnn.data.sources import open_data
     from phcgnn.training.runtime import Runtime
 
@@ -127,27 +134,35 @@ def train(
         if resume and overwrite:
             raise ValueError("--resume goes on with a run, --overwrite throws it away; give one of them.")
         settings = _settings(output, preset, config, set_ or [], flags, resume)
-        settings.data.require_source()
-        _require_known_source(settings)
         runtime = Runtime(
             device=device,  # type: ignore[arg-type]
             devices=devices,
+            threads=threads,
             deterministic=deterministic,
             checkpoint_seconds=checkpoint_seconds,
-            loggers=tuple(logger or ()),
+            loggers=None if not logger else tuple(name for name in logger if name != "none"),
         )
-    console = set_up_logging(quiet=quiet, verbose=verbose, log_file=log_file)
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
+        _require_fitting(settings, runtime)
+        plan = _plan(output, settings, runs, resume)
+        if first_process():  # the others find what it has begun
+            for folder, _ in plan:
+                folder.require_free(resume=resume, overwrite=overwrite)
     with failures(batch_size=settings.training.batch_size):
-        opened = open_data(settings.data)
+        speaks = first_process()
+        console = set_up_logging(quiet=quiet or not speaks, verbose=verbose, log_file=log_file if speaks else None)
+        with DataDisplay(console) as progress:
+            opened = open_data(settings.data, progress=progress)
         if opened.bad:
             _log.warning("%d rows left out, e.g. %s", len({row.row for row in opened.bad}), opened.bad[0])
         _log.info("%r", opened.store)
-        results = _train_all(opened.store, output, settings, runtime, runs, console, resume, overwrite)
-    typer.echo(json.dumps(_summary(results)))
+        if resume and not any(folder.checkpoint.exists() for folder, _ in plan):
+            _log.info("%s holds nothing to resume; the run starts now", output)
+        results = _train_all(opened.store, plan, settings, runtime, console, resume, overwrite)
+        summary = _summary(results)
+        if speaks:
+            if len(plan) > 1:
+                write_text(output / SUMMARY, json.dumps(summary, indent=2) + "\n")
+            typer.echo(json.dumps(summary, allow_nan=False))
 
 
 def _settings(
@@ -155,9 +170,9 @@ def _settings(
 ) -> RunSettings:
     from phcgnn.experiments.settings import RunSettings, merge, parse_override, read_preset, read_settings
 
-    own = _configuration(output)
-    if resume and own is not None and preset is None and config is None:
-        parts = [read_settings(own)]
+    own = _configurations(output)
+    if resume and own and preset is None and config is None:
+        parts = [read_settings(own[0])]
     elif preset is None and config is None and flags["data"].get("path") is not None:
         parts = [read_preset("_table")]
     else:
@@ -176,30 +191,72 @@ def _settings(
     return RunSettings.build(merged)
 
 
-def _configuration(output: Path) -> Path | None:
-    found = [path for path in (output / "config.toml", *sorted(output.glob("seed-*/config.toml"))) if path.is_file()]
-    return found[0] if found else None
+def _configurations(output: Path) -> list[Path]:
+    """Return the settings of the run, or of the several runs by their seeds, that a folder holds."""
+    if (output / "config.toml").is_file():
+        return [output / "config.toml"]
+    found = (path for path in output.glob("seed-*/config.toml") if path.parent.name[5:].isdecimal())
+    return sorted(found, key=lambda path: int(path.parent.name[5:]))
 
 
-def _require_known_source(settings: RunSettings) -> None:
+def _plan(output: Path, settings: RunSettings, runs: int | None, resume: bool) -> list[tuple[RunFolder, int]]:
+    """Return the folder and the seed of every run."""
+    from phcgnn.training.folder import RunFolder
+
+    first = settings.training.seed
+    own = _configurations(output)
+    several = bool(own) and own[0].parent != output
+    if runs is None and several:
+        runs = _planned_runs(output) or len(own) if resume else 1
+    elif runs is not None and resume and own and several != (runs > 1):
+        raise ValueError(
+            f"--resume --runs {runs}: {output} holds {'several runs' if several else 'one run'}; leave --runs out."
+        )
+    if runs is None or runs == 1:
+        if several:
+            raise FileExistsError(f"{output} holds several runs; give another folder, or --runs.")
+        return [(RunFolder(output), first)]
+    if (output / "config.toml").is_file():
+        raise FileExistsError(f"{output} holds a single run; several need another folder.")
+    return [(RunFolder(output / f"seed-{seed}"), seed) for seed in range(first, first + runs)]
+
+
+def _planned_runs(output: Path) -> int | None:
+    try:
+        return int(json.loads((output / PLAN).read_text(encoding="utf-8"))["runs"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _require_fitting(settings: RunSettings, runtime: Runtime) -> None:
+    """Refuse, before anything is read, what cannot work with the data that are asked for."""
+    settings.data.require_source()
+    settings.training.require_shares(runtime.devices)
     name, path = settings.data.name, settings.data.path
-    if path is not None and path != "-" and not Path(path).is_file():
-        raise FileNotFoundError(f"--data-path {path}: there is no such file.")
+    if path is not None:
+        if path == "-" and runtime.devices > 1:
+            raise ValueError("--data-path - can be read by one process only; write the table to a file.")
+        if path != "-" and not Path(path).is_file():
+            raise FileNotFoundError(f"--data-path {path}: there is no such file.")
+        settings.training.require_fits(settings.data.task)
     if name is None or Path(name).is_file():
         return
     if name.endswith(".phg"):
         raise FileNotFoundError(f"--data {name}: there is no such file.")
     from phcgnn.data.benchmarks import DATASETS
+    from phcgnn.training.run import model_config
 
-    _ = DATASETS[name]
+    metadata = DATASETS[name].metadata
+    settings.training.require_fits(metadata.task)
+    if settings.model.get("aggregation") != "pna":  # whose degrees are counted in the data
+        model_config(metadata, settings.model)
 
 
 def _train_all(
     store: GraphStore,
-    output: Path,
+    plan: list[tuple[RunFolder, int]],
     settings: RunSettings,
     runtime: Runtime,
-    runs: int,
     console: Console,
     resume: bool,
     overwrite: bool,
@@ -209,30 +266,38 @@ def _train_all(
     from phcgnn.cli.display import TrainingDisplay
     from phcgnn.training.run import train as run
 
+    if len(plan) > 1 and first_process():
+        parent = plan[0][0].path.parent
+        parent.mkdir(parents=True, exist_ok=True)
+        write_text(parent / PLAN, json.dumps({"runs": len(plan), "seeds": [seed for _, seed in plan]}) + "\n")
     results = []
-    for number in range(runs):
-        config = replace(settings.training, seed=settings.training.seed + number)
-        folder = output if runs == 1 else output / f"seed-{config.seed}"
-        title = "" if runs == 1 else f"seed {config.seed}  "
+    for folder, seed in plan:
+        config = replace(settings.training, seed=seed)
+        title = "" if len(plan) == 1 else f"seed {seed}  "
         metric = config.metric or store.metadata.metric
-        one = replace(settings, training=config)
         with TrainingDisplay(console, config.epochs, metric, title) as display:
             result = run(
                 store,
-                folder,
+                folder.path,
                 model=settings.model,
                 config=config,
                 runtime=runtime,
                 resume=resume,
                 overwrite=overwrite,
                 observer=display,
-                record={"config.toml": one.to_toml()},
+                record={"config.toml": replace(settings, training=config).to_toml()},
             )
         results.append(result)
         scores = "  ".join(
             f"{split} {result.metric} {score[result.metric]:.4f}" for split, score in result.scores.items()
         )
         _log.info("%sdone: %s. Best epoch %d: %s", title, result.ended, result.best_epoch + 1, scores)
+        if result.best_epoch < 0:
+            _log.warning(
+                "no epoch had a validation %s, for which the split `val` may lack a yes or a no; kept are the weights "
+                "of the last epoch. Choose another --metric or another split.",
+                result.metric,
+            )
     return results
 
 
@@ -240,8 +305,10 @@ def _summary(results: list[Result]) -> dict[str, Any]:
     """Return the result of one run, or mean and deviation over several."""
     from dataclasses import asdict
 
+    from phcgnn.training.folder import finite
+
     if len(results) == 1:
-        return asdict(results[0])
+        return finite(asdict(results[0]))
     first = results[0]
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for split, by_metric in first.scores.items():
@@ -249,13 +316,17 @@ def _summary(results: list[Result]) -> dict[str, Any]:
         for metric in by_metric:
             values = [result.scores[split][metric] for result in results]
             scores[split][metric] = {"mean": statistics.mean(values), "std": statistics.stdev(values)}
-    return {
+    for split, of_split in scores.items():
+        leading = of_split[first.metric]
+        _log.info("%d runs: %s %s %.4f +- %.4f", len(results), split, first.metric, leading["mean"], leading["std"])
+    summary = {
         "runs": len(results),
         "metric": first.metric,
         "parameters": first.parameters,
         "scores": scores,
         "seeds": [result.seed for result in results],
     }
+    return finite(summary)
 
 
 def _numbers(text: str) -> list[float]:

@@ -82,6 +82,12 @@ class DataSettings(FrozenConfig):
             raise ValueError("no data: give --data NAME (or a .phg file) or --data-path TABLE.")
         if self.path is not None and not self.target_columns:
             raise ValueError("a table needs --target-columns: the names of the columns to predict.")
+        if self.path is not None:
+            from phcgnn.data.molecules import FEATURISERS, SPLITTERS  # needs rdkit
+
+            _ = SPLITTERS[self.split], FEATURISERS[self.featuriser]
+        if self.split_file is not None and not Path(self.split_file).is_file():
+            raise FileNotFoundError(f"--split-file {self.split_file}: there is no such file.")
 
 
 _OF_TABLES = (

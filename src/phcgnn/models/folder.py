@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from phcgnn._version import __version__
+from phcgnn.files import atomic_write
 from phcgnn.models.config import PHCGNNConfig
 from phcgnn.models.phc_gnn import PHCGNN
 
@@ -182,20 +183,19 @@ def _fill(model: PHCGNN, tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    if folder.is_dir():  # nothing is written beside it: that folder may not be ours to write to
+        for name, content in files.items():
+            with atomic_write(folder / name) as file:
+                file.write(content)
+        return
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         for name, content in files.items():
-            with (staging / name).open("wb") as file:
+            with atomic_write(staging / name) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        if folder.exists():
-            for name in files:
-                os.replace(staging / name, folder / name)
-        else:
-            staging.chmod(0o777 & ~_umask())
-            staging.rename(folder)
+        staging.chmod(0o777 & ~_umask())
+        staging.rename(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

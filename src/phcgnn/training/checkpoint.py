@@ -25,7 +25,7 @@ def write_checkpoint(path: str | Path, state: dict[str, Any]) -> None:
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Read what :func:`write_checkpoint` wrote; a file that was cut short or altered is refused."""
-    remedy = "start the run anew without --resume"
+    remedy = "start the run anew with --overwrite"
     tensors, text = read_tensors(path, format=FORMAT, schema=SCHEMA, remedy=remedy)
     state = _fill(json.loads(text), tensors)
     if not isinstance(state, dict):

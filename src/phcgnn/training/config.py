@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from phcgnn.configuration import FrozenConfig
+from phcgnn.data.metadata import Task
 from phcgnn.errors import require_positive
 from phcgnn.registry import Registry
-from phcgnn.training.losses import LOSSES
-from phcgnn.training.metrics import METRICS
+from phcgnn.training.losses import LOSSES, TASK_LOSSES
+from phcgnn.training.metrics import METRICS, TASK_METRICS
 from phcgnn.training.objective import PenaltyScale
 from phcgnn.training.schedule import OPTIMIZERS, SCHEDULES
 
@@ -104,3 +105,31 @@ class TrainingConfig(FrozenConfig):
                 raise ValueError(f"{where}: `{field}` must be above 0, got {value!r}.")
         if not 0 < self.factor < 1:
             raise ValueError(f"{where}: `factor` must be between 0 and 1, got {self.factor!r}.")
+
+    def require_fits(self, task: Task) -> None:
+        """Refuse a loss, a metric, a balance or a scale that makes no sense for a task.
+
+        >>> TrainingConfig(loss="bce").require_fits("regression")
+        Traceback (most recent call last):
+        ValueError: training.loss is 'bce', which does not fit regression; choose from l1, mse, huber.
+        """
+        if self.loss is not None and self.loss not in TASK_LOSSES[task]:
+            raise ValueError(
+                f"training.loss is {self.loss!r}, which does not fit {task}; choose from "
+                f"{', '.join(TASK_LOSSES[task])}."
+            )
+        if self.metric is not None and self.metric not in TASK_METRICS[task]:
+            raise ValueError(
+                f"training.metric is {self.metric!r}, but {task} is scored with {', '.join(TASK_METRICS[task])}."
+            )
+        if self.class_balance != "none" and task == "regression":
+            raise ValueError("training.class_balance is for classes; this task is regression.")
+        if self.standardise and task != "regression":
+            raise ValueError(f"training.standardise is for regression; this task is {task}.")
+
+    def require_shares(self, processes: int) -> None:
+        """Refuse a batch that processes cannot share."""
+        if self.batch_size % processes:
+            raise ValueError(
+                f"training.batch_size is {self.batch_size}, which {processes} processes cannot share evenly."
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ from phcgnn.training.step import TrainingStep
 from phcgnn.training.targets import Decoder
 
 __all__ = ["Epoch", "NonFiniteLoss", "Observer", "Trainer"]
+
+
+ASK_EVERY = 8
+"""Several processes agree this often, in steps, whether to save or to stop; it costs them a message each."""
 
 
 class NonFiniteLoss(RuntimeError):
@@ -97,6 +102,7 @@ class Trainer:
         metrics: What is scored after each epoch; the first leads.
         checkpoint: Where the state is kept; None keeps none.
         checkpoint_seconds: How often it is written, at least; 0 writes it after every step.
+        identity: What makes the run this run, as plain values; a checkpoint of another one is not resumed.
         processes: The processes that train together.
         observer: Told what happens.
     """
@@ -112,12 +118,14 @@ class Trainer:
         metrics: tuple[str, ...],
         checkpoint: Path | None = None,
         checkpoint_seconds: float = 60.0,
+        identity: Mapping[str, Any] | None = None,
         processes: Processes | None = None,
         observer: Observer | None = None,
     ) -> None:
         self.step, self.train, self.validation, self.config = step, train, validation, config
         self.decoder, self.metrics = decoder, metrics
         self.checkpoint, self.checkpoint_seconds = checkpoint, checkpoint_seconds
+        self.identity = dict(identity or {})
         self.processes = Processes() if processes is None else processes
         self.observer = Observer() if observer is None else observer
         self.metric = METRICS[metrics[0]]
@@ -141,16 +149,21 @@ class Trainer:
         return self.step.model
 
     def resume(self) -> None:
-        """Go back to where the checkpoint was taken."""
+        """Go back to where the checkpoint was taken.
+
+        A run that had come to its end goes on if the settings say so now, e.g. with more epochs.
+        """
         if self.checkpoint is None:
             raise ValueError("Trainer: there is no checkpoint to resume from; give one.")
         state = read_checkpoint(self.checkpoint)
+        _require_same(state["identity"], self.identity, self.checkpoint)
         self.step.load_state_dict(state["step"])
         self.schedule.load_state_dict(state["schedule"])
         self.train.load_state_dict(state["loader"])
         self.best_state = {name: value.clone() for name, value in state["best"].items()}
         self.progress = _Progress(**state["progress"])
         self._sums.copy_(state["sums"])
+        self.progress.done = self._reason_to_end()
         restore_random_state(state["random"][min(self.processes.rank, len(state["random"]) - 1)])
 
     def fit(self) -> list[dict[str, float | int]]:
@@ -168,23 +181,28 @@ class Trainer:
         return self.progress.history
 
     def evaluate(self, loader: GraphLoader) -> tuple[Tensor, Tensor]:
-        """Return predictions and targets of a loader's graphs, in the loader's order, on the CPU."""
+        """Return predictions and targets of a loader's graphs, on the CPU.
+
+        They are in the loader's order; where several processes share it, one process's graphs follow another's.
+        """
         self.model.eval()
         outputs, targets = [], []
         with torch.no_grad():
             for batch in loader:
                 outputs.append(self.decoder(self.step.forward(batch)))
                 targets.append(batch.y)
-        if not outputs:
+        pairs = [(torch.cat(outputs).cpu(), torch.cat(targets).cpu())] if outputs else []
+        if loader.world_size > 1:
+            pairs = [pair for found in self.processes.collect(pairs) for pair in found]
+        if not pairs:
             raise ValueError("Trainer: there is nothing to evaluate; the split has no graphs.")
-        return self.processes.gather(torch.cat(outputs).cpu()), self.processes.gather(torch.cat(targets).cpu())
+        return torch.cat([predictions for predictions, _ in pairs]), torch.cat([true for _, true in pairs])
 
     def _run_epoch(self, stop: StopRequest) -> None:
         self.model.train()
         begun = saved = time.monotonic()
         passed = self.progress.epoch_seconds
         graphs, batches = 0, len(self.train)
-        alone = self.processes.count == 1
         for batch in self.train:
             at = self.train.position - 1
             self._take_step(batch, at)
@@ -192,22 +210,35 @@ class Trainer:
             self.observer.batch(self.progress.epoch, at + 1, batches, batch.num_graphs)
             now = time.monotonic()
             self.progress.epoch_seconds = passed + now - begun
-            out_of_time = self._out_of_time(now - begun)
-            if alone and (stop.wanted or out_of_time or now - saved >= self.checkpoint_seconds):
+            due, stopped, late = self._agree(at, stop, now - saved)
+            if due or stopped or late:
                 self._require_finite()
                 self._save()
                 saved = time.monotonic()
-                if stop.wanted:
-                    raise Interrupted(stop.wanted)
-                if out_of_time:
+                if stopped:
+                    raise Interrupted(stop.wanted or "a signal to another process")
+                if late:
                     break
         self._require_finite()
         self._finish_epoch(begun, passed, graphs)
-        if self.progress.done is None and self.processes.any(stop.wanted is not None):
+        due, stopped = self.processes.each_any(
+            time.monotonic() - saved >= self.checkpoint_seconds, stop.wanted is not None
+        )
+        if self.progress.done is not None or due or stopped:
             self._save()
-            raise Interrupted(stop.wanted or "another process")
-        if self.progress.done is not None or time.monotonic() - saved >= self.checkpoint_seconds:
-            self._save()
+        if self.progress.done is None and stopped:
+            raise Interrupted(stop.wanted or "a signal to another process")
+
+    def _agree(self, at: int, stop: StopRequest, since_saved: float) -> tuple[bool, ...]:
+        """Return whether to save, whether to stop, and whether time is over: in all processes the same."""
+        every = 1 if self.processes.count == 1 or self.checkpoint_seconds == 0 else ASK_EVERY
+        if (at + 1) % every:
+            return False, False, False
+        return self.processes.each_any(
+            since_saved >= self.checkpoint_seconds,
+            stop.wanted is not None,
+            self._out_of_time(self.progress.epoch_seconds),
+        )
 
     def _take_step(self, batch: Batch, at: int) -> None:
         loss, count = self.step(batch, self.progress.lr)
@@ -216,14 +247,25 @@ class Trainer:
         self._first_bad = torch.where(bad, at, self._first_bad)
 
     def _require_finite(self) -> None:
-        bad = int(self._first_bad)
-        if self.processes.any(bad >= 0):
-            where = f"in epoch {self.progress.epoch}, batch {bad}"
-            kept = "" if self.checkpoint is None else f" The last good state is {self.checkpoint}."
-            raise NonFiniteLoss(
-                f"the loss became NaN or infinite {where}.{kept} Try a lower learning rate (now {self.progress.lr:g}), "
-                "a lower gradient_clip, or precision='fp32'; look for targets that are far from the others."
+        """Refuse to go on, above all to save, after a loss or a weight that is no number."""
+        bad = max(self.processes.collect(int(self._first_bad)))
+        if bad >= 0:
+            what = f"the loss became NaN or infinite in epoch {self.progress.epoch + 1}, batch {bad + 1}"
+        elif self.processes.any(not _all_finite(self.model)):
+            what = (
+                f"the weights became NaN or infinite in epoch {self.progress.epoch + 1}, by batch {self.train.position}"
             )
+        else:
+            return
+        kept = "Nothing was saved"
+        if self.checkpoint is not None:
+            kept = "No state had been saved yet"
+            if self.checkpoint.exists():
+                kept = f"The last good state is {self.checkpoint}"
+        raise NonFiniteLoss(
+            f"{what} of {len(self.train)}. {kept}. Try a lower learning rate (now {self.progress.lr:g}), a lower "
+            "gradient_clip, or precision='fp32'; look for targets that are far from the others."
+        )
 
     def _finish_epoch(self, begun: float, passed: float, graphs: int) -> None:
         progress = self.progress
@@ -277,6 +319,7 @@ class Trainer:
         random = self.processes.collect(random_state())
         if self.processes.rank == 0:
             state: dict[str, Any] = {
+                "identity": self.identity,
                 "step": self.step.state_dict(),
                 "schedule": self.schedule.state_dict(),
                 "loader": self.train.state_dict(),
@@ -287,3 +330,19 @@ class Trainer:
             }
             write_checkpoint(self.checkpoint, state)
             self.observer.saved(self.checkpoint)
+
+
+def _all_finite(model: nn.Module) -> bool:
+    """Whether every weight is a number; waits for the device once."""
+    values = [value for value in model.state_dict().values() if value.is_floating_point() and value.numel()]
+    return bool(torch.stack(torch._foreach_norm(values, 1)).isfinite().all()) if values else True
+
+
+def _require_same(found: Mapping[str, Any], own: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint of another run, and say in what they differ."""
+    wrong = [f"{name} is {own.get(name)!r}, was {found.get(name)!r}" for name in own if own[name] != found.get(name)]
+    if wrong:
+        raise ValueError(
+            f"{path} is of a run with other settings: {'; '.join(wrong)}. Resume with those that it was started with, "
+            "or start anew with --overwrite or in another folder."
+        )

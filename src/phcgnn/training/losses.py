@@ -10,14 +10,21 @@ from torch import Tensor
 
 from phcgnn.registry import Registry
 
-__all__ = ["LOSSES", "TASK_LOSS", "Loss"]
+__all__ = ["LOSSES", "TASK_LOSS", "TASK_LOSSES", "Loss"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """``(outputs, targets) -> losses``. Real and yes/no targets: all of shape (G, T). Classes: (G, K), (G,) -> (G,)."""
 
 LOSSES: Registry[Loss] = Registry("loss")
 
-TASK_LOSS = {"regression": "l1", "classification": "bce", "multiclass": "cross_entropy"}
+TASK_LOSSES = {
+    "regression": ("l1", "mse", "huber"),
+    "classification": ("bce", "focal"),
+    "multiclass": ("cross_entropy", "focal"),
+}
+"""What fits a task."""
+
+TASK_LOSS = {task: losses[0] for task, losses in TASK_LOSSES.items()}
 """What a task is trained with unless another loss is asked for."""
 
 FOCUS = 2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,10 +19,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together; with one of them every method returns what it was given."""
+    """The processes that train together; with one of them every method returns what it was given.
+
+    Args:
+        rank: The number of this one.
+        count: How many there are.
+        talk: A process group on the CPU, for what is no tensor of the device.
+    """
 
     rank: int = 0
     count: int = 1
+    talk: Any = None
 
     def sum(self, value: Tensor) -> Tensor:
         """Sum a tensor over the processes."""
@@ -31,21 +39,40 @@ class Processes:
         dist.all_reduce(total)
         return total
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set in any process."""
-        return flag if self.count == 1 else any(self.collect(flag))
+    def any(self, *flags: bool) -> bool:
+        """Whether a flag is set in any process."""
+        return any(self.each_any(*flags))
+
+    def each_any(self, *flags: bool) -> tuple[bool, ...]:
+        """Return of each flag whether it is set in any process."""
+        if self.count == 1:
+            return flags
+        found = torch.tensor(flags, dtype=torch.uint8)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.talk)
+        return tuple(bool(flag) for flag in found)
 
     def collect(self, value: T) -> list[T]:
         """Return what every process holds, in the order of their ranks."""
         if self.count == 1:
             return [value]
         values: list[T | None] = [None] * self.count
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self.talk)
         return values  # type: ignore[return-value]
 
-    def gather(self, rows: Tensor) -> Tensor:
-        """Return the rows of all processes, one rank after the other; they may have different numbers of rows."""
-        return rows if self.count == 1 else torch.cat(self.collect(rows))
+    def first(self, act: Callable[[], T]) -> T:
+        """Let the first process act; return in all of them what it returned, or raise what it raised."""
+        if self.count == 1:
+            return act()
+        done: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                done[0] = act()
+            except Exception as error:  # passed on, whatever it is: else the others would wait for ever
+                done[1] = error
+        dist.broadcast_object_list(done, src=0, group=self.talk)
+        if done[1] is not None:
+            raise done[1]
+        return done[0]
 
 
 class SynchronisedNorm(PHCNorm):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from phcgnn.models import PHCGNN, PHCGNNConfig
 from phcgnn.models.folder import save_model
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.folder import RunFolder
+from phcgnn.training.loggers import LoggerGroup, build_loggers
 from phcgnn.training.loop import Epoch, Observer, Trainer
 from phcgnn.training.losses import TASK_LOSS
 from phcgnn.training.metrics import TASK_METRICS, score
@@ -111,21 +115,20 @@ def train(
     config = TrainingConfig() if config is None else config
     runtime = Runtime() if runtime is None else runtime
     folder = RunFolder(Path(out))
+    folder.require_free(resume=resume, overwrite=overwrite)
     _require_splits(store)
+    config.require_fits(store.metadata.task)
     settings = dict(model or {})
     if settings.get("aggregation") == "pna" and "degrees" not in settings:
         settings["degrees"] = _degrees(store)
     architecture = model_config(store.metadata, settings)
     metrics = _metrics(store.metadata, config)
+    config.require_shares(runtime.devices)
     fabric, processes = runtime.launch(config.precision)
-    if config.batch_size % processes.count:
-        raise ValueError(
-            f"training.batch_size is {config.batch_size}, which {processes.count} processes cannot share evenly."
-        )
-    if resume and folder.finished:
-        return _read_result(folder)
-    going_on = folder.open(resume=resume, overwrite=overwrite) if processes.rank == 0 else folder.checkpoint.exists()
-    fabric.barrier()
+    config.require_shares(processes.count)
+    going_on = processes.first(lambda: folder.open(resume=resume, overwrite=overwrite))
+    if resume and folder.finished and not going_on:
+        return _read_result(folder)  # somebody cleared its checkpoint away
 
     torch.manual_seed(config.seed)
     store = store.to(fabric.device)
@@ -143,9 +146,11 @@ def train(
         gradient_clip=config.gradient_clip,
         processes=processes,
         network=fabric.setup_module(network),
+        backward=fabric.backward,
     )
     per_process = config.batch_size // processes.count
     balanced = config.class_balance == "sampling"
+    recorder = _Recorder(folder, observer or Observer(), processes)
     trainer = Trainer(
         step,
         store.loader(
@@ -165,35 +170,50 @@ def train(
         metrics=metrics,
         checkpoint=folder.checkpoint,
         checkpoint_seconds=runtime.checkpoint_seconds,
+        identity=_identity(store, architecture, config, processes),
         processes=processes,
-        observer=_Recorder(folder, observer or Observer(), processes),
+        observer=recorder,
     )
     if going_on:
         trainer.resume()
+        if folder.finished and trainer.progress.done is not None:
+            return _read_result(folder)
     else:
         torch.manual_seed(config.seed * processes.count + processes.rank)  # dropout differs from process to process
-    if processes.rank == 0:
-        for name, text in (record or {}).items():
-            folder.write_text(name, text)
-        splits = {name: index.tolist() for name, index in store.splits.items()}
-        folder.write_json("splits.json", {"schema": 1, "total": len(store), **splits})
-        folder.write_rows("metrics.csv", trainer.progress.history)
-    trainer.fit()
-    result, predictions = _conclude(store, trainer, config, metrics)
-    if processes.rank == 0:
-        save_model(network, folder.path, {**_describe(store.metadata, decoder, config), **(notes or {})})
-        if predictions:
-            folder.write_rows("test_predictions.csv", predictions)
-        folder.write_rows("metrics.csv", trainer.progress.history)
-        folder.write_json("result.json", asdict(result))
+    with recorder.recording(runtime.loggers, trainer.progress.history):
+        if processes.rank == 0:
+            _begin(folder, store, architecture, config, record or {}, trainer.progress.history)
+        trainer.fit()
+        result, predictions = _conclude(store, trainer, config, metrics)
+        if processes.rank == 0:
+            save_model(network, folder.path, {**_describe(store.metadata, decoder, config), **(notes or {})})
+            if predictions:
+                folder.write_rows("test_predictions.csv", predictions)
+            folder.write_rows("metrics.csv", trainer.progress.history)
+            folder.write_json("result.json", asdict(result))
+        processes.first(lambda: None)  # nobody leaves before all is written
     return result
 
 
 class _Recorder(Observer):
-    """Keeps ``metrics.csv`` up to date while the run goes on, and passes everything on."""
+    """Keeps ``metrics.csv`` and the loggers up to date while the run goes on, and passes everything on."""
 
     def __init__(self, folder: RunFolder, observer: Observer, processes: Processes) -> None:
         self.folder, self.observer, self.first = folder, observer, processes.rank == 0
+        self.loggers = LoggerGroup([])
+
+    @contextlib.contextmanager
+    def recording(self, names: tuple[str, ...] | None, history: list[dict[str, float | int]]) -> Iterator[None]:
+        """Open the loggers, and close them whatever happens."""
+        if self.first:
+            self.loggers = build_loggers(names, self.folder.path / "log")
+            self.loggers.replay(history)
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            self.loggers.close(success=done)
 
     def batch(self, epoch: int, done: int, batches: int, graphs: int) -> None:
         if self.first:
@@ -202,10 +222,48 @@ class _Recorder(Observer):
     def epoch(self, epoch: Epoch, epochs: int) -> None:
         if self.first:
             self.folder.append_row("metrics.csv", epoch.row())
+            self.loggers.log(epoch.row())
             self.observer.epoch(epoch, epochs)
 
     def saved(self, path: Path) -> None:
         self.observer.saved(path)
+
+
+def _begin(
+    folder: RunFolder,
+    store: GraphStore,
+    architecture: PHCGNNConfig,
+    config: TrainingConfig,
+    record: Mapping[str, str],
+    history: list[dict[str, float | int]],
+) -> None:
+    """Write what is known before the first step, and take back the results of a run that goes on."""
+    folder.reopen()
+    settings = f"[model]\n{architecture.to_toml()}\n[training]\n{config.to_toml()}"
+    for name, text in {"config.toml": settings, **record}.items():
+        folder.write_text(name, text)
+    splits = {name: index.tolist() for name, index in store.splits.items()}
+    folder.write_json("splits.json", {"schema": 1, "total": len(store), **splits})
+    folder.write_rows("metrics.csv", history)
+
+
+def _identity(
+    store: GraphStore, architecture: PHCGNNConfig, config: TrainingConfig, processes: Processes
+) -> dict[str, Any]:
+    """Return what has to be the same for a run to be resumed: all but what only says when it ends."""
+    ends = {"stop_lr", "stop_patience", "max_time"} | ({"epochs"} if config.schedule != "cosine" else set())
+    training = {f"training.{name}": value for name, value in config.to_dict().items() if name not in ends}
+    model = {f"model.{name}": value for name, value in architecture.to_dict().items()}
+    return {**model, **training, "processes": processes.count, "data": _fingerprint(store)}
+
+
+def _fingerprint(store: GraphStore) -> str:
+    """Return a digest of the targets, the splits and the sizes of the graphs."""
+    digest = hashlib.sha256(store.metadata.to_json().encode())
+    assert store.y is not None
+    for tensor in (store.y, store.node_ptr, store.edge_ptr, *(index for _, index in sorted(store.splits.items()))):
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _require_splits(store: GraphStore) -> None:
@@ -225,7 +283,10 @@ def _metrics(metadata: StoreMetadata, config: TrainingConfig) -> tuple[str, ...]
     possible = TASK_METRICS[metadata.task]
     leading = config.metric or metadata.metric
     if leading not in possible:
-        raise ValueError(f"training.metric is {leading!r}, but {metadata.task} is scored with {', '.join(possible)}.")
+        raise ValueError(
+            f"{metadata.name} asks for the metric {leading!r}, but {metadata.task} is scored with "
+            f"{', '.join(possible)}; choose one by training.metric."
+        )
     return (leading, *(name for name in possible if name != leading))
 
 
@@ -239,28 +300,18 @@ def _targets(store: GraphStore, split: str) -> Tensor:
 
 
 def _scaler(store: GraphStore, config: TrainingConfig) -> Scaler | None:
-    if store.metadata.task != "regression":
-        if config.standardise:
-            raise ValueError(f"training.standardise is for regression; this task is {store.metadata.task}.")
-        return None
     return Scaler.fit(_targets(store, "train")) if config.standardise else None
 
 
 def _objective(store: GraphStore, config: TrainingConfig) -> Objective:
     task, targets = store.metadata.task, _targets(store, "train")
     positive = classes = None
-    if config.class_balance != "none" and task == "regression":
-        raise ValueError("training.class_balance is for classes; this task is regression.")
     if config.class_balance == "weights" and task == "classification":
         positive = positive_weights(targets).to(store.device)
     elif config.class_balance == "weights":
         classes = class_weights(targets, store.metadata.num_classes or 0).to(store.device)
-    loss = config.loss or TASK_LOSS[task]
-    fitting = {"regression": ("l1", "mse", "huber"), "classification": ("bce", "focal")}
-    if loss not in fitting.get(task, ("cross_entropy", "focal")):
-        raise ValueError(f"training.loss is {loss!r}, which does not fit {task}; leave it out for {TASK_LOSS[task]!r}.")
     return Objective(
-        loss=loss,
+        loss=config.loss or TASK_LOSS[task],
         lambda1=config.lambda1,
         lambda2=config.lambda2,
         penalty_scale=config.penalty_scale,
@@ -348,4 +399,7 @@ def _rows(store: GraphStore, predictions: Tensor, targets: Tensor) -> list[dict[
 
 
 def _read_result(folder: RunFolder) -> Result:
-    return Result(**json.loads((folder.path / "result.json").read_text(encoding="utf-8")))
+    found = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))
+    for by_metric in found["scores"].values():
+        by_metric.update({name: math.nan for name, value in by_metric.items() if value is None})
+    return Result(**found)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 from lightning.fabric import Fabric
+from lightning.fabric.strategies.ddp import DDPStrategy
+from torch.nn.parallel import DistributedDataParallel
 
+from phcgnn.configuration import FrozenConfig
 from phcgnn.errors import require_positive
 from phcgnn.training.config import Precision
+from phcgnn.training.loggers import require_logger
 from phcgnn.training.parallel import Processes
 
 __all__ = ["Device", "Runtime"]
@@ -24,40 +31,75 @@ FABRIC_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed"]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runtime:
+class Runtime(FrozenConfig):
     """Where a run takes place; nothing here changes what is learned, but for rounding.
 
     Args:
         device: ``auto`` takes a GPU where there is one.
-        devices: Processes, one a device (on the CPU: one a share of the cores).
+        devices: Processes that train one model, one a GPU, or on the CPU each with its share of the cores.
+        threads: Of the CPU, for each process. (default: torch's choice)
         deterministic: Whether the same seed gives the same bits on a GPU too, at some cost.
         checkpoint_seconds: How often the state is saved, at least.
-        loggers: Names of Fabric loggers: ``csv``, ``tensorboard``, or any class of ``lightning.fabric.loggers``.
+        loggers: See :func:`phcgnn.training.loggers.build_loggers`. (default: ``tensorboard`` where it is installed)
     """
 
     device: Device = "auto"
     devices: int = 1
+    threads: int | None = None
     deterministic: bool = False
     checkpoint_seconds: float = 60.0
-    loggers: tuple[str, ...] = ()
+    loggers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive("Runtime", devices=self.devices)
+        if self.threads is not None:
+            require_positive("Runtime", threads=self.threads)
+        if not self.checkpoint_seconds >= 0:
+            raise ValueError(f"Runtime: `checkpoint_seconds` must be at least 0, got {self.checkpoint_seconds!r}.")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("Runtime: device='cuda', but torch sees no GPU; run `phcgnn doctor` for the reason.")
+        if self.kind == "cuda" and self.devices > torch.cuda.device_count():
+            raise ValueError(
+                f"Runtime: `devices` is {self.devices}, but torch sees {torch.cuda.device_count()} GPUs; "
+                "give fewer, or device='cpu'."
+            )
+        for name in self.loggers or ():
+            require_logger(name)
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """The device that ``auto`` stands for."""
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.device
 
     def launch(self, precision: Precision) -> tuple[Fabric, Processes]:
-        """Start the processes; return Fabric and what the processes say to each other."""
-        kind = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
-        high = "high" if precision == "tf32" else "highest"
-        torch.set_float32_matmul_precision(high)
+        """Start the processes; return Fabric and what the processes say to each other.
+
+        Fabric starts the others by running this program's command line again: what stands before this call runs in
+        each of them.
+        """
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         if self.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it, and reads it once
             torch.use_deterministic_algorithms(True)
         fabric = Fabric(
-            accelerator=kind,
+            accelerator=self.kind,
             devices=self.devices,
-            strategy="auto" if self.devices == 1 else "ddp",
+            strategy="auto" if self.devices == 1 else _strategy(),
             precision=FABRIC_PRECISION[precision],
         )
         fabric.launch()
-        return fabric, Processes(fabric.global_rank, fabric.world_size)
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        talk = dist.new_group(backend="gloo") if fabric.world_size > 1 else None
+        return fabric, Processes(fabric.global_rank, fabric.world_size, talk)
+
+
+def _strategy() -> DDPStrategy:
+    """Average gradients, and leave buffers alone: they are the same everywhere, and evaluation shall not wait."""
+    option = "forward_sync_buffers"  # torch 2.13 calls it so
+    if option not in inspect.signature(DistributedDataParallel).parameters:
+        option = "broadcast_buffers"
+    return DDPStrategy(**{option: False})  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ class TrainingStep:
         gradient_clip: Largest norm of the gradient; None leaves it.
         processes: The processes that train together.
         network: The model as Fabric runs it: in its precision, gradients averaged over processes. (default: the model)
+        backward: What takes the gradients of a loss, as Fabric's precision wants it. (default: ``loss.backward()``)
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class TrainingStep:
         gradient_clip: float | None = None,
         processes: Processes | None = None,
         network: nn.Module | None = None,
+        backward: Callable[[Tensor], None] = Tensor.backward,
     ) -> None:
         self.model, self.optimizer, self.objective = model, optimizer, objective
         self.scaler, self.gradient_clip = scaler, gradient_clip
         self.processes = Processes() if processes is None else processes
         self.network = model if network is None else network
+        self.backward = backward
 
     def __call__(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
         """Take a step; return the sum of the task losses of the batch and the sum of their weights, on the device."""
@@ -56,7 +60,7 @@ class TrainingStep:
         loss = total * self.processes.count / self.processes.sum(count.detach()).clamp_min(1e-12)
         penalty = self.objective.penalty(self.model, lr)
         self.optimizer.zero_grad(set_to_none=True)
-        (loss if penalty is None else loss + penalty).backward()
+        self.backward(loss if penalty is None else loss + penalty)
         if self.gradient_clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip)
         self.optimizer.step()

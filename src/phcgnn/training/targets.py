@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,11 +42,21 @@ class Scaler:
 
     def apply(self, targets: Tensor) -> Tensor:
         """Bring targets to mean 0 and deviation 1."""
-        return (targets - targets.new_tensor(self.mean)) / targets.new_tensor(self.deviation)
+        mean, deviation = _as_tensors(self, targets.device, targets.dtype)
+        return (targets - mean) / deviation
 
     def restore(self, outputs: Tensor) -> Tensor:
         """Bring outputs of the network to the scale of the targets."""
-        return outputs * outputs.new_tensor(self.deviation) + outputs.new_tensor(self.mean)
+        mean, deviation = _as_tensors(self, outputs.device, outputs.dtype)
+        return outputs * deviation + mean
+
+
+@functools.lru_cache(maxsize=8)
+def _as_tensors(scaler: Scaler, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Kept, for bringing them to a GPU in every step would make the step wait."""
+    with torch.inference_mode(False):
+        mean = torch.tensor(scaler.mean, dtype=dtype, device=device)
+        return mean, torch.tensor(scaler.deviation, dtype=dtype, device=device)
 
 
 @dataclass(frozen=True)
