@@ -39,7 +39,8 @@ class RunFolder:
             FileExistsError: The folder holds a run, and neither ``resume`` nor ``overwrite`` says what to do with it.
         """
         if overwrite and self.path.is_dir():
-            for name in ("result.json", "model.json", "weights.safetensors", "metrics.csv", "test_predictions.csv"):
+            written = ("model.json", "weights.safetensors", "start.safetensors", "metrics.csv", "test_predictions.csv")
+            for name in ("result.json", *written):
                 (self.path / name).unlink(missing_ok=True)
             for name in ("checkpoints", "log"):
                 shutil.rmtree(self.path / name, ignore_errors=True)

@@ -25,6 +25,7 @@ from phcgnn.training.objective import Objective
 from phcgnn.training.parallel import Processes, synchronise_norms
 from phcgnn.training.runtime import Runtime
 from phcgnn.training.schedule import build_optimizer
+from phcgnn.training.start import START_FILE, save_start
 from phcgnn.training.step import TrainingStep
 from phcgnn.training.targets import Decoder, Scaler, class_weights, graph_weights, positive_weights
 
@@ -175,6 +176,8 @@ def train(
     if processes.rank == 0:
         for name, text in (record or {}).items():
             folder.write_text(name, text)
+        if not going_on:
+            save_start(network, folder.path / START_FILE)
         splits = {name: index.tolist() for name, index in store.splits.items()}
         folder.write_json("splits.json", {"schema": 1, "total": len(store), **splits})
         folder.write_rows("metrics.csv", trainer.progress.history)
