@@ -51,7 +51,7 @@ def parameters(name: str) -> int:
     return PHCGNN(**INPUTS[settings.data.name], **settings.model, device="meta").num_parameters()
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", sorted({*presets()} - {"molhiv-phc8"}))  # the paper times that one, but counts nothing
 def test_every_preset_has_the_papers_number_of_parameters(name):
     for ending in ("-dagger", "-star"):
         name = name.removesuffix(ending)

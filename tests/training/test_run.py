@@ -92,7 +92,7 @@ def test_the_model_in_the_folder_makes_the_test_predictions(task, tmp_path):
             row[name] == "" if t != t else float(row[name]) == pytest.approx(t)
             for name, t in zip(names, true, strict=True)
         ] == [True] * len(names)
-    assert list(result.scores["test"])[0] == store.metadata.metric
+    assert next(iter(result.scores["test"])) == store.metadata.metric
     assert set(result.scores["test"]) == set(TASK_METRICS[task])
 
 

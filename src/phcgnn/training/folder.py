@@ -16,7 +16,14 @@ from phcgnn.files import write_text
 
 __all__ = ["RunFolder", "finite"]
 
-RESULTS = ("result.json", "model.json", "weights.safetensors", "metrics.csv", "test_predictions.csv")
+RESULTS = (
+    "result.json",
+    "model.json",
+    "weights.safetensors",
+    "start.safetensors",
+    "metrics.csv",
+    "test_predictions.csv",
+)
 FOLDERS = ("checkpoints", "log")
 
 

@@ -29,6 +29,7 @@ from phcgnn.training.objective import Objective
 from phcgnn.training.parallel import Processes, synchronise_norms
 from phcgnn.training.runtime import Runtime
 from phcgnn.training.schedule import build_optimizer
+from phcgnn.training.start import START_FILE, save_start
 from phcgnn.training.step import TrainingStep
 from phcgnn.training.targets import Decoder, Scaler, class_weights, graph_weights, positive_weights
 
@@ -183,6 +184,8 @@ def train(
     with recorder.recording(runtime.loggers, trainer.progress.history):
         if processes.rank == 0:
             _begin(folder, store, architecture, config, record or {}, trainer.progress.history)
+            if not going_on:
+                save_start(network, folder.path / START_FILE)
         trainer.fit()
         result, predictions = _conclude(store, trainer, config, metrics)
         if processes.rank == 0:
