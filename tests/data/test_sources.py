@@ -31,6 +31,12 @@ def test_a_table_its_bad_rows_and_its_split(table):
         open_data(settings(table, on_invalid="error"))
 
 
+def test_a_featuriser_is_named_as_models_record_it(table):
+    assert open_data(settings(table, featuriser="ogb/1", split="random")).store.metadata.featuriser == "ogb/1"
+    with pytest.raises(ValueError, match="featuriser 'ogb/2' is not in this release"):
+        settings(table, featuriser="ogb/2").require_source()
+
+
 def test_a_table_that_is_not_split(table):
     store, _ = open_data(settings(table), split=False)
     assert store.splits["all"].tolist() == list(range(10))

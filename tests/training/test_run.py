@@ -43,7 +43,7 @@ def test_the_folder_holds_what_design_says(store, tmp_path):
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} == {
         *("model.json", "weights.safetensors", "config.toml", "metrics.csv", "splits.json", "checkpoints"),
-        *("test_predictions.csv", "result.json"),
+        *("test_predictions.csv", "result.json", "start.safetensors"),
     }
     history = rows(folder / "metrics.csv")
     assert [int(row["epoch"]) for row in history] == [0, 1, 2, 3]

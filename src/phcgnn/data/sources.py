@@ -33,7 +33,7 @@ class DataSettings(FrozenConfig):
         weight_column: How much a row counts.
         id_column: A name for each molecule.
         split_column: train, val or test.
-        featuriser: What makes graphs of SMILES.
+        featuriser: What makes graphs of SMILES: a name, or a name and version as a model records them (``ogb/1``).
         split: ``scaffold``, ``random``, ``stratified``, ``butina`` or ``kmeans``.
         fractions: Shares of training, validation and test.
         split_seed: Of a random split.
@@ -83,9 +83,9 @@ class DataSettings(FrozenConfig):
         if self.path is not None and not self.target_columns:
             raise ValueError("a table needs --target-columns: the names of the columns to predict.")
         if self.path is not None:
-            from phcgnn.data.molecules import FEATURISERS, SPLITTERS  # needs rdkit
+            from phcgnn.data.molecules import SPLITTERS, featuriser  # needs rdkit
 
-            _ = SPLITTERS[self.split], FEATURISERS[self.featuriser]
+            _ = SPLITTERS[self.split], featuriser(self.featuriser)
         if self.split_file is not None and not Path(self.split_file).is_file():
             raise FileNotFoundError(f"--split-file {self.split_file}: there is no such file.")
 
