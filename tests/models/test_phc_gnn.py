@@ -82,6 +82,26 @@ def warm(model, config):
     return model.eval()
 
 
+@pytest.mark.parametrize("readout", [aggr.Set2Set(8, 2), aggr.MLPAggregation(8, 6, 5, num_layers=1)], ids=repr)
+def test_a_readout_of_another_width_without_memory(readout):
+    """On the meta device the widths are those of a network with numbers."""
+    real = PHCGNN(**SMALL, pooling=copy.deepcopy(readout))
+    meta = PHCGNN(**SMALL, pooling=copy.deepcopy(readout), device="meta")
+    assert {k: v.shape for k, v in meta.state_dict().items()} == {k: v.shape for k, v in real.state_dict().items()}
+    assert all(parameter.is_meta for parameter in meta.parameters())
+
+
+@pytest.mark.parametrize("pooling", ["median", "lstm", "set-transformer", aggr.Set2Set(8, 2)], ids=str)
+def test_any_readout_takes_graphs_without_nodes(pooling):
+    model = PHCGNN(**SMALL, pooling=pooling).eval()
+    x, edge_index, edge_attr = data(SMALL).x, data(SMALL).edge_index, data(SMALL).edge_attr
+    full = model(x, edge_index, edge_attr, torch.tensor([0, len(x)]))
+    gaps = model(x, edge_index, edge_attr, torch.tensor([0, 0, len(x), len(x)]))
+    torch.testing.assert_close(gaps[1:2], full)
+    nothing = model(x[:0], edge_index[:, :0], edge_attr[:0], torch.tensor([0, 0, 0]))
+    torch.testing.assert_close(nothing, gaps[[0, 2]])
+
+
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 class TestEveryVariant:
     def test_graphs_are_invariant_and_independent(self, settings):
