@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import aggr
 
@@ -378,3 +380,30 @@ def test_summary_prints():
     assert "constant -> 8" in str(PHCGNN(**{**SMALL, "node_features": None}, node_source="constant").summary())
     assert "pooling" not in str(PHCGNN(**SMALL, task="node").summary())
     assert "n=2, width=8" in repr(PHCGNN(**SMALL))
+
+
+@pytest.mark.parametrize("aggregation, apart", [("sum", True), ("mean", True), ("softmax", False)])
+@pytest.mark.parametrize("edge_features", [7, (3, 4)])
+def test_sums_and_means_never_hold_edges_times_width(aggregation, apart, edge_features):
+    """With as many edges a node as ogbg-ppa has, no such tensor is made in the whole network, forward or backward."""
+    edges, width, nodes = 400, 60, 43
+    sizes = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            sizes.extend(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+            return result
+
+    columns = (edges, 7) if edge_features == 7 else (edges, 2)
+    edge_attr = torch.rand(columns) if edge_features == 7 else torch.randint(3, columns)
+    model = PHCGNN(
+        node_features=None, edge_features=edge_features, n=6, width=width, downstream=(12,), aggregation=aggregation
+    )
+    with Watch():
+        y = model(torch.empty(nodes, 0), torch.randint(nodes, (2, edges)), edge_attr, torch.tensor([0, 20, nodes]))
+        forward = len(sizes)
+        y.sum().backward()
+    assert len(sizes) > forward > 0
+    assert (max(sizes) < edges * width) == apart
+    assert (max(sizes[forward:]) < edges * width) == apart
