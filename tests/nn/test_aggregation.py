@@ -158,3 +158,10 @@ def test_pna_takes_aggregators_that_want_sorted_rows():
     x, index = torch.randn(6, 4), torch.tensor([3, 0, 3, 1, 3, 0])
     order = index.argsort(stable=True)
     torch.testing.assert_close(layer(x, index, dim_size=4), layer(x[order], index[order], dim_size=4))
+
+
+def test_nothing_to_aggregate_leaves_statistics_alone():
+    layer = aggr.DeepSetsAggregation(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.Linear(4, 6)).train()
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    assert reduce_rows(layer, torch.empty(0, 4), torch.empty(0, dtype=torch.long), 3).shape == (3, 6)
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())

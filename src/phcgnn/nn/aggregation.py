@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Unpack
@@ -250,8 +251,10 @@ def _reduce_present(aggregation: Aggregation, x: Tensor, index: Tensor, size: in
     another: they are given the sets of one size at a time, which need no filling.
     """
     if x.shape[0] == 0:
-        example = aggregation(x.new_zeros(1, x.shape[1]), index.new_zeros(1), dim_size=1, dim=0)
-        return example.detach().new_zeros(size, example.shape[1])
+        with torch.no_grad():  # a copy, for its statistics shall not count the example, from which the width is known
+            probe = copy.deepcopy(aggregation).eval()
+            example = probe(x.new_zeros(1, x.shape[1]), index.new_zeros(1), dim_size=1, dim=0)
+        return example.new_zeros(size, example.shape[1])
     order = index.argsort(stable=True)
     x, index = x[order], index[order]
     counts = index.new_zeros(size).index_add(0, index, torch.ones_like(index))
