@@ -3,8 +3,12 @@
     python benchmarks/model.py                # fold: ZINC and molhiv networks; neighbours: a ppa-like batch, width 900
     python benchmarks/model.py --device cuda
     python benchmarks/model.py --only neighbours --graphs 8
+    python benchmarks/model.py --into docs/model.md                   # and put the tables in the place of those there
+    python benchmarks/model.py --lines model.jsonl --into docs/model.md    # of lines measured before
 
-Prints one JSON line a case. Ratios are medians over rounds in which all contenders were timed in turn.
+Prints one JSON line a case. Ratios are medians over rounds in which all contenders were timed in turn. A page has a
+place for the tables of the CPU and one for those of a GPU: ``<!-- tables: cpu -->`` or ``<!-- tables: cuda -->``, up to
+``<!-- end of tables -->``.
 
 fold: a batch of random molecules in eval mode, without gradients: the network as trained (its dense weights are cached
 then), the folded network, and the network without the cache.
@@ -19,13 +23,16 @@ import copy
 import json
 import statistics
 import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from _timing import Step, interleave, machine, median_ratio, peak_bytes
+from layer_tables import Line, markdown, put, read
 from phcgnn.models import PHCGNN
 from phcgnn.models.edges import EdgeBatch
 from phcgnn.nn import ContinuousEncoder, PHCConv, fold
@@ -90,7 +97,7 @@ def graphs(count: int, nodes: int, edges: int, device: str) -> tuple[Tensor, Ten
     return edge_index[:, edge_index[1].argsort()].to(device), ptr.to(device)
 
 
-def measure_fold(name: str, batch: int, options: argparse.Namespace) -> dict[str, object]:
+def measure_fold(name: str, batch: int, options: argparse.Namespace) -> Line:
     """Time a network in eval mode before and after folding."""
     settings = NETWORKS[name]
     model = PHCGNN(**settings, device=options.device).eval()  # type: ignore[arg-type]
@@ -125,7 +132,7 @@ def measure_fold(name: str, batch: int, options: argparse.Namespace) -> dict[str
     }
 
 
-def measure_neighbours(options: argparse.Namespace) -> dict[str, object]:
+def measure_neighbours(options: argparse.Namespace) -> Line:
     """Time the neighbour sum of one layer, forward and backward, and its peak memory."""
     nodes, width = 243 * options.graphs, options.width
     edge_index, _ = graphs(options.graphs, 243, 2266, options.device)
@@ -179,6 +186,50 @@ def saved_bytes(forward: object) -> int:
     return sum(kept.values())
 
 
+def tables(lines: Sequence[Line]) -> str:
+    """Return everything that the lines have tables for, as Markdown."""
+    parts = []
+    for line in lines[:1]:
+        threads = "" if "NVIDIA" in line["device"] else f", {line['threads']} threads"
+        parts.append(f"{line['device']}{threads}, torch {line['torch']}, Python {line['python']}, {line['date']}.")
+    folds = [line for line in lines if line["benchmark"] == "model-fold"]
+    head = ("network", "graphs", "PHM ms", "folded ms", "uncached ms", "folded to PHM", "folded to uncached")
+    rows = [
+        [line["network"], line["graphs"]]
+        + [f"{line[key]:.2f}" for key in ("phm_ms", "folded_ms", "phm_uncached_ms")]
+        + [f"{line[key]:.2f}" for key in ("folded_to_phm", "folded_to_uncached")]
+        for line in folds
+    ]
+    if folds:
+        largest = max(line["largest_difference"] for line in folds)
+        parts += [markdown(head, rows), f"Largest difference between the predictions: {largest:.1g}."]
+    for line in lines:
+        if line["benchmark"] == "model-neighbours":
+            parts.append(
+                f"{line['nodes']:,} nodes, {line['edges']:,} edges, width {line['width']:,}: a tensor of size edges x "
+                f"width is {line['edges_x_width_mb']:,} MB."
+            )
+            measured = {
+                "forward + backward, ms": ("ours_ms", "pyg_ms"),
+                "most memory at once, MB": ("ours_peak_mb", "pyg_peak_mb"),
+                "kept from forward to backward, MB": ("ours_saved_mb", "pyg_saved_mb"),
+            }
+            rows = [[what, *(f"{line[key]:,.1f}" for key in keys)] for what, keys in measured.items()]
+            parts.append(markdown(("", "here", "as usually written"), rows))
+    return "\n\n".join(parts)
+
+
+def measure(options: argparse.Namespace) -> Iterator[Line]:
+    """Measure one case after the other."""
+    yield {"benchmark": "model-machine", **machine(options.device)}
+    if options.only != "neighbours":
+        for name in NETWORKS:
+            for batch in options.batch:
+                yield measure_fold(name, batch, options)
+    if options.only != "fold":
+        yield measure_neighbours(options)
+
+
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -190,18 +241,29 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=900, help="for neighbours")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=6.0, help="for a case")
+    parser.add_argument(
+        "--lines", type=Path, nargs="+", help="files of lines measured before; nothing is measured then"
+    )
+    parser.add_argument("--into", type=Path, help="a Markdown page with a place for the tables")
     options = parser.parse_args()
+    if options.into is not None and options.only is not None:
+        parser.error("--into replaces all tables, so it goes without --only")
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    if options.device == "cuda" and not torch.cuda.is_available():
+    if options.lines is None and options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("no CUDA device here")
-    print(json.dumps({"benchmark": "model-machine", **machine(options.device)}), flush=True)
-    if options.only != "neighbours":
-        for name in NETWORKS:
-            for batch in options.batch:
-                print(json.dumps(measure_fold(name, batch, options)), flush=True)
-    if options.only != "fold":
-        print(json.dumps(measure_neighbours(options)), flush=True)
+    lines = []
+    for line in measure(options) if options.lines is None else read(options.lines):
+        print(json.dumps(line), flush=True)
+        lines.append(line)
+    if options.into is None:
+        return
+    try:
+        name = "cuda" if "NVIDIA" in lines[0]["device"] else "cpu"
+        page = put(options.into.read_text(encoding="utf-8"), name, tables(lines))
+    except ValueError as error:
+        sys.exit(f"{options.into}: {error}")
+    options.into.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

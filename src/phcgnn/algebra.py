@@ -8,6 +8,7 @@ An algebra with basis :math:`e_1, \dots, e_n` is a bilinear product, and a bilin
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -339,19 +340,29 @@ class Algebra:
 
     def is_associative(self, tolerance: float = 1e-9) -> bool:
         """Whether (a·b)·c = a·(b·c)."""
-        return _vanishes(self._associator(), tolerance)
+        self._require_square("is_associative")
+        return all(_vanishes(self._associator(i), tolerance) for i in range(self.n))
 
     def is_alternative(self, tolerance: float = 1e-9) -> bool:
         """Whether a·(a·b) = (a·a)·b and (b·a)·a = b·(a·a)."""
-        associator = self._associator()
-        left, right = associator + associator.transpose(0, 1), associator + associator.transpose(1, 2)
-        return _vanishes(left, tolerance) and _vanishes(right, tolerance)
+        self._require_square("is_alternative")
+        for i in range(self.n):
+            associator = self._associator(i)
+            left, right = associator + self._associator(i, second=True), associator + associator.transpose(0, 1)
+            if not (_vanishes(left, tolerance) and _vanishes(right, tolerance)):
+                return False
+        return True
 
     def is_norm_multiplicative(self, tolerance: float = 1e-9) -> bool:
         """Whether |a·b| = |a| |b| for the Euclidean norm."""
-        gram = torch.einsum("ikj,pkq->ijpq", self._constants, self._constants)
-        n, terms = _eye(self.n), _eye(self.terms)
-        return _vanishes(gram + gram.transpose(0, 2) - 2 * torch.einsum("ip,jq->ijpq", terms, n), tolerance)
+        c, identity = self._constants, _eye(self.n)
+        for i in range(self.terms):  # one element at a time: all at once would take n^4 numbers
+            gram = torch.einsum("kj,pkq->jpq", c[i], c)
+            gram = gram + gram.transpose(0, 2)
+            gram[:, i] -= 2 * identity
+            if not _vanishes(gram, tolerance):
+                return False
+        return True
 
     def laws(self, tolerance: float = 1e-9) -> dict[str, bool]:
         """Return every law of :data:`LAWS` with whether it holds, each within ``tolerance`` of its defining identity.
@@ -372,25 +383,38 @@ class Algebra:
         :math:`e_i \mapsto \pm e_{\pi(i)}`: exact, over all :math:`2^n n!` of them, for n up to 8. Zero means the same
         algebra; it is a metric on the classes of algebras that such a renaming identifies.
         """
-        self._require_square("distance")
-        other._require_square("distance")
-        if self.n != other.n:
-            raise ValueError(f"distance: both algebras need the same dimension, got n={self.n} and n={other.n}.")
-        if self.n > _DISTANCE_LIMIT:
-            raise ValueError(
-                f"distance: only for n up to {_DISTANCE_LIMIT} (it tries all 2^n n! renamings), got {self.n}."
-            )
+        self._require_comparable(other)
+        return self._distance(other)
+
+    def _distance(self, other: Algebra, best: float = math.inf) -> float:
+        """Return the distance, or some number above ``best`` where it is above that.
+
+        A permutation can at best bring all products to agree in sign; the permutations are tried in the order of what
+        that would give, until it gives less than what was found. A change of all signs changes that of every product.
+        """
         mine, theirs, n = self._constants, other._constants, self.n
-        signs = mine.new_tensor(list(itertools.product((1.0, -1.0), repeat=n)))  # (2^n, n)
-        triples = torch.einsum("si,sk,sj->ikjs", signs, signs, signs).flatten(0, 2)  # (n^3, 2^n)
-        best = -torch.inf
+        signs = mine.new_tensor([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=n - 1)])  # (2^n / 2, n)
+        triples = torch.einsum("si,sk,sj->ikjs", signs, signs, signs).flatten(0, 2)  # (n^3, 2^n / 2)
         permutations = torch.tensor(list(itertools.permutations(range(n))), device="cpu")
-        for chunk in permutations.split(max(1, 2**24 // n**3 // 2**n * 8)):
-            i, k, j = chunk[:, :, None, None], chunk[:, None, :, None], chunk[:, None, None, :]
-            overlap = (theirs[i, k, j] * mine).flatten(1) @ triples
-            best = max(best, overlap.max().item())
-        squared = mine.square().sum().item() + theirs.square().sum().item() - 2 * best
-        return max(squared, 0.0) ** 0.5 / n
+        squares = (mine.square().sum() + theirs.square().sum()).item()
+        bounds = torch.cat(
+            [_renamed(theirs.abs(), p).flatten(1) @ mine.abs().flatten() for p in permutations.split(8192)]
+        )
+        bounds, order = bounds.sort(descending=True)
+        least, found = (squares - (n * best) ** 2) / 2, (0, 0, 1.0)
+        for start in range(0, len(order), 256):
+            if bounds[start].item() < least:
+                break
+            chunk = order[start : start + 256]
+            overlap = (_renamed(theirs, permutations[chunk]) * mine).flatten(1) @ triples
+            at = int(overlap.abs().argmax())
+            value = overlap.flatten()[at].item()
+            if abs(value) > least:
+                least = abs(value)
+                found = (int(chunk[at // len(signs)]), at % len(signs), 1.0 if value > 0 else -1.0)
+        permutation, sign, overall = found
+        image = _renamed(theirs, permutations[permutation : permutation + 1])[0] * triples[:, sign].view_as(mine)
+        return torch.linalg.vector_norm(mine - overall * image).item() / n
 
     def nearest(self, candidates: Sequence[Algebra] | None = None) -> tuple[Algebra, float]:
         """Return the closest of the candidates and its :meth:`distance`.
@@ -402,12 +426,16 @@ class Algebra:
         >>> nudged.nearest()[0].name
         'dual'
         """
+        self._require_comparable(self)  # before the candidates are made, which may be large
         pool = Algebra.known(self.n) if candidates is None else list(candidates)
         if not pool:
             raise ValueError("nearest: `candidates` is empty.")
-        distances = [(self.distance(candidate), rank) for rank, candidate in enumerate(pool)]
-        distance, rank = min(distances)
-        return pool[rank], distance
+        nearest, least = pool[0], self.distance(pool[0])
+        for candidate in pool[1:]:
+            self._require_comparable(candidate)
+            if least > 0 and (distance := self._distance(candidate, least)) < least:
+                nearest, least = candidate, distance
+        return nearest, least
 
     # --------------------------------------------------------------------------------------------------- text
 
@@ -438,6 +466,16 @@ class Algebra:
         if self.terms != self.n:
             raise ValueError(f"{what}: needs as many matrices as dimensions, got terms={self.terms} and n={self.n}.")
 
+    def _require_comparable(self, other: Algebra) -> None:
+        self._require_square("distance")
+        other._require_square("distance")
+        if self.n != other.n:
+            raise ValueError(f"distance: both algebras need the same dimension, got n={self.n} and n={other.n}.")
+        if self.n > _DISTANCE_LIMIT:
+            raise ValueError(
+                f"distance: only for n up to {_DISTANCE_LIMIT} (it tries all 2^n n! renamings), got {self.n}."
+            )
+
     def _require_components(self, name: str, value: Tensor, size: int) -> None:
         if value.dim() == 0 or value.shape[-1] != size:
             raise ShapeError(f"{self.name}: `{name}`", got=value.shape, expected=("*", size))
@@ -450,10 +488,18 @@ class Algebra:
         system, target = torch.cat([left, right]), torch.cat([identity, identity])
         return torch.linalg.lstsq(system, target, driver="gelsd").solution[:, 0]
 
-    def _associator(self) -> Tensor:
-        self._require_square("the associator")
+    def _associator(self, i: int, *, second: bool = False) -> Tensor:
+        """Return the coefficients of (e_i e_j) e_k - e_i (e_j e_k) by j, k, m; or with e_i and e_j exchanged."""
         c = self._constants
-        return torch.einsum("ilj,lmk->ijkm", c, c) - torch.einsum("jlk,iml->ijkm", c, c)
+        if second:
+            return torch.einsum("jl,lmk->jkm", c[:, :, i], c) - torch.einsum("lk,jml->jkm", c[i], c)
+        return torch.einsum("lj,lmk->jkm", c[i], c) - torch.einsum("jlk,ml->jkm", c, c[i])
+
+
+def _renamed(constants: Tensor, permutations: Tensor) -> Tensor:  # (n, n, n), (p, n) -> (p, n, n, n)
+    """Permute the basis in each of the given ways."""
+    i, k, j = permutations[:, :, None, None], permutations[:, None, :, None], permutations[:, None, None, :]
+    return constants[i, k, j]
 
 
 def _eye(n: int) -> Tensor:

@@ -49,6 +49,8 @@ class FrozenConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from what a file holds; unknown and missing fields are refused by name."""
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{cls.__name__}: expected a table of fields, got {values!r}.")
         hints, read = typing.get_type_hints(cls), {}
         for field, value in values.items():
             require_known(cls.__name__, "field", field, hints)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "unknown"]
 
 T = TypeVar("T")
 
@@ -49,9 +49,7 @@ class Registry(Generic[T]):
                 f"got {name!r} ({type(name).__name__})."
             )
         if name not in self._entries:
-            close = difflib.get_close_matches(name, self._entries, n=1)
-            hint = f". Did you mean '{close[0]}'?" if close else "."
-            raise ValueError(f"unknown {self.kind} '{name}'; choose from {', '.join(self)}{hint}")
+            raise ValueError(unknown(self.kind, name, list(self)))
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -65,3 +63,14 @@ class Registry(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}: {', '.join(self)})"
+
+
+def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """Say that a name is not among the known ones, and which it may have been.
+
+    >>> unknown("shape", "circel", ["circle", "square"])
+    "unknown shape 'circel'; choose from circle, square. Did you mean 'circle'?"
+    """
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f". Did you mean '{close[0]}'?" if close else "."
+    return f"unknown {kind} '{name}'; choose from {', '.join(known)}{hint}"

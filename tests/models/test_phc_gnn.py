@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import aggr
 
@@ -80,6 +82,26 @@ def warm(model, config):
         for _ in range(3):
             model(Batch.from_data_list([data(config) for _ in range(8)]))
     return model.eval()
+
+
+@pytest.mark.parametrize("readout", [aggr.Set2Set(8, 2), aggr.MLPAggregation(8, 6, 5, num_layers=1)], ids=repr)
+def test_a_readout_of_another_width_without_memory(readout):
+    """On the meta device the widths are those of a network with numbers."""
+    real = PHCGNN(**SMALL, pooling=copy.deepcopy(readout))
+    meta = PHCGNN(**SMALL, pooling=copy.deepcopy(readout), device="meta")
+    assert {k: v.shape for k, v in meta.state_dict().items()} == {k: v.shape for k, v in real.state_dict().items()}
+    assert all(parameter.is_meta for parameter in meta.parameters())
+
+
+@pytest.mark.parametrize("pooling", ["median", "lstm", "set-transformer", aggr.Set2Set(8, 2)], ids=str)
+def test_any_readout_takes_graphs_without_nodes(pooling):
+    model = PHCGNN(**SMALL, pooling=pooling).eval()
+    x, edge_index, edge_attr = data(SMALL).x, data(SMALL).edge_index, data(SMALL).edge_attr
+    full = model(x, edge_index, edge_attr, torch.tensor([0, len(x)]))
+    gaps = model(x, edge_index, edge_attr, torch.tensor([0, 0, len(x), len(x)]))
+    torch.testing.assert_close(gaps[1:2], full)
+    nothing = model(x[:0], edge_index[:, :0], edge_attr[:0], torch.tensor([0, 0, 0]))
+    torch.testing.assert_close(nothing, gaps[[0, 2]])
 
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
@@ -358,3 +380,30 @@ def test_summary_prints():
     assert "constant -> 8" in str(PHCGNN(**{**SMALL, "node_features": None}, node_source="constant").summary())
     assert "pooling" not in str(PHCGNN(**SMALL, task="node").summary())
     assert "n=2, width=8" in repr(PHCGNN(**SMALL))
+
+
+@pytest.mark.parametrize("aggregation, apart", [("sum", True), ("mean", True), ("softmax", False)])
+@pytest.mark.parametrize("edge_features", [7, (3, 4)])
+def test_sums_and_means_never_hold_edges_times_width(aggregation, apart, edge_features):
+    """With as many edges a node as ogbg-ppa has, no such tensor is made in the whole network, forward or backward."""
+    edges, width, nodes = 400, 60, 43
+    sizes = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            sizes.extend(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+            return result
+
+    columns = (edges, 7) if edge_features == 7 else (edges, 2)
+    edge_attr = torch.rand(columns) if edge_features == 7 else torch.randint(3, columns)
+    model = PHCGNN(
+        node_features=None, edge_features=edge_features, n=6, width=width, downstream=(12,), aggregation=aggregation
+    )
+    with Watch():
+        y = model(torch.empty(nodes, 0), torch.randint(nodes, (2, edges)), edge_attr, torch.tensor([0, 20, nodes]))
+        forward = len(sizes)
+        y.sum().backward()
+    assert len(sizes) > forward > 0
+    assert (max(sizes) < edges * width) == apart
+    assert (max(sizes[forward:]) < edges * width) == apart

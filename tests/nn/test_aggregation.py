@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.nn import aggr
 
 from phcgnn.nn import PHMLinear, PNAAggregation, SoftmaxAggregation
-from phcgnn.nn.aggregation import AGGREGATIONS, build_aggregation
+from phcgnn.nn.aggregation import AGGREGATIONS, build_aggregation, reduce_rows
 from phcgnn.testing import assert_resets_everything
 
 
@@ -114,3 +114,54 @@ def test_an_instance_is_taken_as_it_is():
 def test_bad_input(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+LEARNED = [
+    aggr.LSTMAggregation(4, 4),
+    aggr.LSTMAggregation(4, 4, bidirectional=True),
+    aggr.GRUAggregation(4, 4),
+    aggr.LCMAggregation(4, 4),
+    aggr.PatchTransformerAggregation(4, 4, patch_size=3, hidden_channels=4),
+    aggr.MultiAggregation(["mean", aggr.LSTMAggregation(4, 4)]),
+    aggr.SetTransformerAggregation(4),
+    aggr.DeepSetsAggregation(nn.Linear(4, 4), nn.Linear(4, 4)),
+    aggr.MedianAggregation(),
+    aggr.MulAggregation(),
+    aggr.SortAggregation(2),
+]
+
+
+@pytest.mark.parametrize("layer", LEARNED, ids=str)
+def test_sets_do_not_change_one_another_and_empty_ones_give_zero(layer):
+    layer.eval()
+    x, index = torch.randn(9, 4), torch.tensor([2, 0, 2, 2, 4, 2, 0, 2, 4])
+    together = reduce_rows(layer, x, index, 6)
+    for name in (0, 2, 4):
+        rows = x[index == name]
+        torch.testing.assert_close(together[name], layer(rows, torch.zeros(len(rows), dtype=torch.long))[0])
+    assert together[[1, 3, 5]].eq(0).all()
+    nothing = reduce_rows(layer, x[:0], index[:0], 2)
+    assert nothing.shape == (2, together.shape[1])
+    assert nothing.eq(0).all()
+
+
+def test_gradients_of_a_recurrent_aggregation():
+    layer, index = aggr.GRUAggregation(2, 2).double(), torch.tensor([1, 0, 1, 1])
+    x = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: reduce_rows(layer, x, index, 3), (x,))
+    reduce_rows(layer, x, index, 3).sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+def test_pna_takes_aggregators_that_want_sorted_rows():
+    layer = PNAAggregation(4, n=2, degrees=[1, 2, 3], aggregators=("lstm", "set-transformer", "mean")).eval()
+    x, index = torch.randn(6, 4), torch.tensor([3, 0, 3, 1, 3, 0])
+    order = index.argsort(stable=True)
+    torch.testing.assert_close(layer(x, index, dim_size=4), layer(x[order], index[order], dim_size=4))
+
+
+def test_nothing_to_aggregate_leaves_statistics_alone():
+    layer = aggr.DeepSetsAggregation(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.Linear(4, 6)).train()
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    assert reduce_rows(layer, torch.empty(0, 4), torch.empty(0, dtype=torch.long), 3).shape == (3, 6)
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())

@@ -94,6 +94,7 @@ def test_summing_apart_equals_gathering_with_gradients(aggregation):
         "attentional",
         "deep-sets",
         "set-transformer",
+        aggr.MulAggregation(),
         aggr.MultiAggregation(["mean", "max"], mode="proj", mode_kwargs={"in_channels": 8, "out_channels": 8}),
         PNAAggregation(8, n=2, degrees=[1, 3, 2]),
     ],
@@ -119,6 +120,13 @@ def test_no_edges(aggregation, training, nodes):
     y = conv(x, edge_index)
     assert y.isfinite().all()
     y.sum().backward()
+
+
+@pytest.mark.parametrize("aggregation", ["lstm", "gru", "lcm"])
+def test_a_recurrent_aggregation_does_not_hear_of_other_graphs(aggregation):
+    conv = PHCConv(8, 8, n=2, aggregation=aggregation).eval()
+    graphs = [graph(5, 9), graph(1, 0), graph(4, 3), graph(4, 20)]
+    assert_batch_equals_one_by_one(lambda x, edge_index, edge_attr, ptr: conv(x, edge_index, edge_attr), graphs)
 
 
 def test_unsorted_edges_where_the_aggregation_wants_them_sorted():

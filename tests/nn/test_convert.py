@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
 
 from phcgnn.algebra import Algebra
@@ -173,6 +174,34 @@ def test_fold_computes_the_same_and_drops_the_rules():
     assert not folded.training
 
 
+def test_fold_keeps_hooks_and_refuses_a_weight_that_a_hook_computes():
+    layer, seen = PHMLinear(4, 4, n=2), []
+    layer.register_forward_pre_hook(lambda module, args: (2 * args[0],))
+    layer.register_forward_hook(lambda module, args, kwargs, y: seen.append(type(module)), with_kwargs=True)
+    layer.register_full_backward_hook(lambda module, before, after: seen.append("backward"))
+    x = torch.randn(3, 4, requires_grad=True)
+    expected = layer(x)
+    folded = fold(nn.Sequential(layer))
+    torch.testing.assert_close(folded(x), expected)
+    folded(x).sum().backward()
+    assert seen == [PHMLinear, nn.Linear, nn.Linear, "backward"]
+    nn.utils.prune.l1_unstructured(layer, "weight", 0.5)
+    with pytest.raises(ValueError, match=r"layer '0' is computed by a hook.*prune\.remove"):
+        fold(nn.Sequential(layer), inplace=True)
+    nn.utils.prune.remove(layer, "weight")
+    torch.testing.assert_close(fold(nn.Sequential(layer))(x), layer(x))
+    normed = nn.utils.parametrizations.weight_norm(PHMLinear(4, 4, n=2))
+    torch.testing.assert_close(fold(nn.Sequential(normed))(x), normed(x))
+
+
+def test_lazy_layers_are_left_until_they_know_their_widths():
+    model, rows = nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 4)), []
+    half = to_phm(model, n=2, report=rows.append)
+    assert [row.skipped for row in rows] == ["it is lazy: its widths are unknown before the first forward", ""]
+    half(torch.ones(3, 6))
+    assert isinstance(to_phm(half, n=2)[0], PHMLinear)
+
+
 def test_fold_leaves_rules_that_other_modules_use():
     rule = MultiplicationRule("complex")
 
@@ -198,11 +227,19 @@ def test_fold_of_a_model_without_such_layers_is_a_copy():
     torch.testing.assert_close(folded(torch.ones(1, 8)), model(torch.ones(1, 8)))
 
 
+def not_a_number():
+    model = nn.Sequential(nn.Linear(4, 4))
+    nn.init.constant_(model[0].weight, torch.nan)
+    return model
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
         (lambda: to_phm(network(), n=0), "`n` must be at least 1"),
         (lambda: to_phm(network(), n=2, start="projected"), "'fresh' or 'project', got 'projected'"),
+        (lambda: to_phm(nn.Linear(4, 4, device="meta"), n=2, start="project"), "is on the meta device.*start='fresh'"),
+        (lambda: to_phm(not_a_number(), n=2, start="project"), "weight of layer '0' is not finite"),
         (lambda: to_phm(network(), n=2, bias=False), "`bias` follows each replaced layer"),
         (lambda: to_phm(network(), n=2, weight_start="x"), "unknown weight start"),
         (lambda: to_phm(network(), n=2, rule=MultiplicationRule("quaternion")), "rule has n=4"),

@@ -51,8 +51,12 @@ def test_names(name):
 def test_instances_and_unknown_names():
     readout = aggr.SortAggregation(2)
     assert build_pooling(readout, 8) is readout
-    with pytest.raises(ValueError, match="unknown aggregation 'attenton'"):
+    with pytest.raises(
+        ValueError, match=r"unknown pooling 'attenton'; choose from attention, .*Did you mean 'attention'"
+    ):
         build_pooling("attenton", 8)
+    with pytest.raises(ValueError, match="Set2Set needs `processing_steps`"):
+        build_pooling("Set2Set", 8)
 
 
 def test_starts_and_repr():

@@ -47,5 +47,10 @@ def _describe(model: PHCGNN) -> dict[str, Any]:
     if model.config.edge_features == (5, 6, 2):
         return {"task": "classification", "targets": ["HIV_active"], "featuriser": "ogb/1", "normalisation": None}
     if model.config.edge_features == (4,):
-        return {"task": "regression", "targets": ["y"], "featuriser": None, "normalisation": None}
+        return {
+            "task": "regression",
+            "targets": ["logP_SA_cycle_normalized"],
+            "featuriser": "zinc/1",
+            "normalisation": None,
+        }
     return {}

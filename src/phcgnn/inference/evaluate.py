@@ -86,8 +86,13 @@ def _require_fit(folder: Path, about: dict[str, Any], config: Any, store: GraphS
         "edge features": (config.edge_features, metadata.edge_features),
         "outputs": (config.targets, metadata.num_classes or len(metadata.targets)),
         "task": (about.get("task", metadata.task), metadata.task),
-        "featuriser": (about.get("featuriser") or metadata.featuriser, metadata.featuriser),
+        "featuriser": _where_both_say(about.get("featuriser"), metadata.featuriser),
     }
     for what, (of_model, of_data) in pairs.items():
         if of_model != of_data:
             raise DataError(f"{folder}: its {what} are {of_model!r}, those of {metadata.name} are {of_data!r}.")
+
+
+def _where_both_say(of_model: str | None, of_data: str | None) -> tuple[str | None, str | None]:
+    """Return both, or the same twice where one does not say: a benchmark comes with features that none here made."""
+    return of_model or of_data, of_data or of_model

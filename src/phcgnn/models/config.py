@@ -11,10 +11,10 @@ import torch
 from phcgnn.configuration import FrozenConfig
 from phcgnn.errors import require_divisible, require_positive, require_probability
 from phcgnn.nn.activation import ACTIVATIONS
-from phcgnn.nn.aggregation import AGGREGATIONS, SCALERS, build_aggregation
+from phcgnn.nn.aggregation import AGGREGATIONS, SCALERS, build_aggregation, require_degrees
 from phcgnn.nn.dropout import DropoutKind
 from phcgnn.nn.norm import NORMS
-from phcgnn.nn.pooling import POOLINGS
+from phcgnn.nn.pooling import POOLINGS, build_readout
 from phcgnn.nn.start import WEIGHT_STARTS, start_rule
 
 __all__ = ["CUSTOM", "Features", "NodeSource", "PHCGNNConfig", "Skip"]
@@ -166,7 +166,7 @@ class PHCGNNConfig(FrozenConfig):
             if self.aggregation not in ("pna", CUSTOM):
                 _named("aggregation", lambda name: build_aggregation(name, self.n), self.aggregation)
             if self.pooling not in (*POOLINGS, CUSTOM):
-                _named("pooling", lambda name: build_aggregation(name, self.n), self.pooling)
+                _named("pooling", lambda name: build_readout(name, self.n), self.pooling)
         if self.weight_start != CUSTOM:
             _named("weight_start", WEIGHT_STARTS.__getitem__, self.weight_start)
         if self.rule_start != CUSTOM:
@@ -184,6 +184,11 @@ class PHCGNNConfig(FrozenConfig):
                 f"{_WHERE}: aggregation='pna' needs `degrees`, how many training nodes have 0, 1, 2, ... incoming "
                 "edges; torch.bincount of the degrees gives it."
             )
+        if self.degrees is not None and self.aggregation == "pna":
+            require_degrees(_WHERE, self.degrees)
+            for field in ("aggregators", "scalers"):
+                if not getattr(self, field):
+                    raise ValueError(f"{_WHERE}: `{field}` must name at least one for aggregation='pna', got ().")
         if self.aggregation != "pna" and self.degrees is not None:
             raise ValueError(f"{_WHERE}: `degrees` serves aggregation='pna' alone, got {self.aggregation!r}.")
         if self.aggregation != "pna":

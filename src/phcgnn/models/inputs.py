@@ -73,7 +73,7 @@ def check_inputs(inputs: GraphInputs, node_features: Features, edge_features: Fe
         if not isinstance(value, Tensor) and not (name == "edge_attr" and value is None):
             raise TypeError(f"PHCGNN: `{name}` must be a tensor, got {type(value).__name__}; torch.tensor makes one.")
     require_edges("PHCGNN", edge_index)
-    if ptr.dim() != 1 or len(ptr) == 0 or ptr.is_floating_point():
+    if ptr.dim() != 1 or ptr.shape[0] == 0 or ptr.is_floating_point():
         raise ShapeError(
             f"PHCGNN: `ptr` ({ptr.dtype})",
             got=ptr.shape,

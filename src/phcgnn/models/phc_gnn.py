@@ -376,15 +376,14 @@ def _module(activation: Activation) -> nn.Module:
 def _pooled_width(pool: Aggregation, features: int) -> int:
     if isinstance(pool, SoftAttentionPooling):
         return features
-    was_training, parameter = pool.training, next(pool.parameters(), None)
-    if parameter is not None and parameter.is_meta:
-        return features
-    with torch.no_grad():
+    probe = copy.deepcopy(pool).eval()
+    if any(parameter.is_meta for parameter in probe.parameters()):
+        probe = probe.to_empty(device="cpu")  # whatever it holds: the width alone is wanted
+    parameter = next(probe.parameters(), None)
+    with torch.no_grad(), torch.device("cpu"):
         example = torch.zeros(2, features) if parameter is None else parameter.new_zeros(2, features)
         index = torch.zeros(2, dtype=torch.long, device=example.device)
-        width = pool.eval()(example, index, dim_size=1).shape[-1]
-    pool.train(was_training)
-    return int(width)
+        return int(probe(example, index, dim_size=1).shape[-1])
 
 
 def _to_plain_linear(module: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Unpack
@@ -17,7 +18,16 @@ from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.precision import NARROW, at_least_float32
 from phcgnn.registry import Registry
 
-__all__ = ["AGGREGATIONS", "SCALERS", "PNAAggregation", "SoftmaxAggregation", "build_aggregation", "reduce_rows"]
+__all__ = [
+    "AGGREGATIONS",
+    "SCALERS",
+    "PNAAggregation",
+    "SetAggregation",
+    "SoftmaxAggregation",
+    "build_aggregation",
+    "reduce_rows",
+    "require_degrees",
+]
 
 AGGREGATIONS: Registry[Callable[[int], Aggregation]] = Registry("aggregation")
 """Functions of the width; ``pna`` needs more and is built by :func:`build_aggregation` alone."""
@@ -72,7 +82,11 @@ def _inverse_linear(degree: Tensor, mean: float, log_mean: float) -> Tensor:
     return mean / degree.clamp_min(1)
 
 
-class SoftmaxAggregation(Aggregation):
+class SetAggregation(Aggregation):
+    """Base of the aggregations that take rows in any order and sets without elements, as :func:`reduce_rows` gives."""
+
+
+class SoftmaxAggregation(SetAggregation):
     r"""Mean of the messages, each channel weighted by a softmax over the incoming edges.
 
     .. math:: \mathbf{m}_v = \sum_{u} \mathbf{a}_{uv} \odot \mathbf{x}_{uv}, \qquad
@@ -126,7 +140,7 @@ class SoftmaxAggregation(Aggregation):
         return f"{type(self).__name__}()"
 
 
-class PNAAggregation(Aggregation):
+class PNAAggregation(SetAggregation):
     r"""Several aggregators times several scalers of the degree, then one PHM layer back to the width.
 
     .. math:: \mathbf{m}_v = \text{PHM}\Big(\big\Vert_{s, a}\; s(d_v)\, a\{\mathbf{x}_{uv}\}\Big)
@@ -160,12 +174,7 @@ class PNAAggregation(Aggregation):
         **options: Unpack[PHMOptions],
     ) -> None:
         require_divisible("PNAAggregation", n, features=features)
-        histogram = torch.as_tensor(degrees, dtype=torch.float64, device="cpu")
-        if histogram.dim() != 1 or (histogram < 0).any() or not histogram[1:].sum() > 0:
-            raise ValueError(
-                "PNAAggregation: `degrees` must count the nodes of each degree, some of them above 0, "
-                f"got {list(degrees)!r}; torch.bincount of the training nodes' degrees gives it."
-            )
+        histogram = require_degrees("PNAAggregation", degrees)
         if not aggregators or not scalers:
             raise ValueError("PNAAggregation: `aggregators` and `scalers` must name at least one each.")
         super().__init__()
@@ -209,10 +218,13 @@ class PNAAggregation(Aggregation):
 
 
 def reduce_rows(aggregation: Aggregation, x: Tensor, index: Tensor, size: int, ptr: Tensor | None = None) -> Tensor:
-    """Aggregate the rows of each set, the plain reductions of PyTorch Geometric with two differences.
+    """Aggregate the rows of each set, by any aggregation, so that no set changes another and an empty one gives zero.
 
-    Whatever adds or counts does so in float32 or wider: bfloat16 counts to 256, and a sum in it stops growing soon
-    after. And the extremes do not ask for ``torch_scatter``, which PyTorch Geometric recommends on a GPU.
+    The plain reductions of PyTorch Geometric differ in two ways. Whatever adds or counts does so in float32 or wider:
+    bfloat16 counts to 256, and a sum in it stops growing soon after. And the extremes do not ask for ``torch_scatter``,
+    which PyTorch Geometric recommends on a GPU. All others are given sorted rows and no empty sets; and LSTM, GRU and
+    their like, which PyTorch Geometric lets run on over the filling of a padded batch, stop at a set's last element.
+    (Under ``torch.compile`` they do run on: the number of sets of each size is not known there.)
 
     Args:
         aggregation: Any aggregation.
@@ -226,7 +238,55 @@ def reduce_rows(aggregation: Aggregation, x: Tensor, index: Tensor, size: int, p
         return sets.scatter_reduce(0, index[:, None].expand_as(x), x, reduce, include_self=False)
     if type(aggregation) in _ADDS and x.dtype in NARROW:
         return aggregation(x.float(), index, ptr=ptr, dim_size=size, dim=0).to(x.dtype)
-    return aggregation(x, index, ptr=ptr, dim_size=size, dim=0)
+    if isinstance(aggregation, _ANY_SETS):
+        return aggregation(x, index, ptr=ptr, dim_size=size, dim=0)
+    return _reduce_present(aggregation, x, index, size)
+
+
+def _reduce_present(aggregation: Aggregation, x: Tensor, index: Tensor, size: int) -> Tensor:
+    """Aggregate the sets that have elements, sorted; every other set gives zero.
+
+    Some of PyTorch Geometric's aggregations want sorted rows, fail at an empty set or answer it by a bias. Those in
+    ``_PADDED`` fill every set up to the largest one and read the filling, which lets the sets of a batch change one
+    another: they are given the sets of one size at a time, which need no filling.
+    """
+    if x.shape[0] == 0:
+        with torch.no_grad():  # a copy, for its statistics shall not count the example, from which the width is known
+            probe = copy.deepcopy(aggregation).eval()
+            example = probe(x.new_zeros(1, x.shape[1]), index.new_zeros(1), dim_size=1, dim=0)
+        return example.new_zeros(size, example.shape[1])
+    order = index.argsort(stable=True)
+    x, index = x[order], index[order]
+    counts = index.new_zeros(size).index_add(0, index, torch.ones_like(index))
+    if torch.compiler.is_compiling():  # where the number of sets with elements cannot be known
+        received = aggregation(x, index, dim_size=size, dim=0)
+        return torch.where((counts > 0)[:, None], received, torch.zeros_like(received))
+    padded = any(isinstance(module, _PADDED) for module in aggregation.modules())
+    parts = []
+    for length in [length for length in counts.unique().tolist() if length] if padded else [None]:
+        group = counts > 0 if length is None else counts == length
+        rows, sets, room = group[index], group.nonzero()[:, 0], {}
+        if length is not None and isinstance(aggregation, aggr.PatchTransformerAggregation):  # it would round down
+            room["max_num_elements"] = -(-length // aggregation.patch_size) * aggregation.patch_size
+        places = (group.cumsum(0) - 1)[index[rows]]
+        parts.append((sets, aggregation(x[rows], places, dim_size=sets.shape[0], dim=0, **room)))
+    received = parts[0][1].new_zeros(size, parts[0][1].shape[1])
+    return received.index_copy(0, torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]))
+
+
+def require_degrees(where: str, degrees: Sequence[int]) -> Tensor:
+    """Refuse what is no histogram of degrees with some above 0; return it in float64."""
+    histogram = torch.as_tensor(degrees, dtype=torch.float64, device="cpu")
+    if histogram.dim() != 1 or (histogram < 0).any() or not histogram[1:].sum() > 0:
+        raise ValueError(
+            f"{where}: `degrees` must count the nodes of each degree, some of them above 0, "
+            f"got {list(degrees)!r}; torch.bincount of the training nodes' degrees gives it."
+        )
+    return histogram
+
+
+_ANY_SETS = (SetAggregation, *_ADDS)
+_PADDED = (aggr.LSTMAggregation, aggr.GRUAggregation, aggr.LCMAggregation, aggr.PatchTransformerAggregation)
 
 
 def build_aggregation(aggregation: str | Aggregation, features: int) -> Aggregation:

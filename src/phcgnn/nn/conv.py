@@ -7,19 +7,16 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
-from torch_geometric.nn.aggr import Aggregation, MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
+from torch_geometric.nn.aggr import Aggregation, MeanAggregation, SumAggregation
 
 from phcgnn.errors import ShapeError
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.adjacency import Adjacency, add_rows, require_edges, require_nodes
-from phcgnn.nn.aggregation import PNAAggregation, SoftmaxAggregation, build_aggregation, reduce_rows
+from phcgnn.nn.aggregation import build_aggregation, reduce_rows
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.mlp import PHMLP
 
 __all__ = ["PHCConv"]
-
-
-_ANY_ORDER = (SumAggregation, MeanAggregation, MinAggregation, MaxAggregation, SoftmaxAggregation, PNAAggregation)
 
 
 class PHCConv(MessagePassing):
@@ -139,20 +136,7 @@ class PHCConv(MessagePassing):
     ) -> Tensor:
         """Aggregate the messages (E, F_in) at their targets, (V, F_in)."""
         assert dim_size is not None
-        if isinstance(self.aggr_module, _ANY_ORDER):
-            return reduce_rows(self.aggr_module, inputs, index, dim_size, ptr)
-        if inputs.shape[0] == 0:
-            return inputs.new_zeros(dim_size, inputs.shape[1])
-        # some of PyG's want the messages sorted, fail at an empty set or answer it by a bias: they see no empty set
-        order = index.argsort(stable=True)
-        inputs, index = inputs[order], index[order]
-        hears = torch.zeros(dim_size, dtype=torch.bool, device=index.device).index_fill(0, index, True)
-        if torch.compiler.is_compiling():  # where the number of nodes that hear somebody cannot be known
-            received = self.aggr_module(inputs, index, dim_size=dim_size, dim=0)
-            return torch.where(hears[:, None], received, torch.zeros_like(received))
-        nodes = hears.nonzero()[:, 0]
-        received = self.aggr_module(inputs, hears.cumsum(0)[index] - 1, dim_size=nodes.shape[0], dim=0)
-        return received.new_zeros(dim_size, received.shape[1]).index_copy(0, nodes, received)
+        return reduce_rows(self.aggr_module, inputs, index, dim_size, ptr)
 
     def combine(self, x: Tensor, received: Tensor) -> Tensor:  # (V, F_in), (V, F_in) -> (V, F_out)
         """Add what was received to what was there and transform it."""

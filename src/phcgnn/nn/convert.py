@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, Unpack, get_args
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
 from phcgnn.errors import require_positive
 from phcgnn.functional import nearest_kronecker_sum
@@ -20,6 +22,11 @@ __all__ = ["LayerReport", "fold", "to_phm"]
 ProjectStart = Literal["fresh", "project"]
 
 _log = logging.getLogger(__name__)
+_HOOKS = (
+    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
+    *("_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook"),
+)
 
 
 class LayerReport(NamedTuple):
@@ -52,7 +59,7 @@ def to_phm(
 
     Left as they are, and reported with the reason: layers whose widths ``n`` does not divide, subclasses of
     ``nn.Linear`` (attention reads their weights directly), layers whose weight another module uses too (tied
-    embeddings), and layers with hooks, which would be lost.
+    embeddings), layers with hooks, which would be lost, and lazy layers that have not seen an input yet.
 
     Args:
         module (nn.Module): The model, or one ``nn.Linear``; left untouched unless ``inplace``.
@@ -101,7 +108,7 @@ def to_phm(
         if not reason:
             phm = _phm_like(layer, n, options)
             if start == "project":
-                error = _project(layer, phm, keeps_rule)
+                error = _project(name, layer, phm, keeps_rule)
         row = LayerReport(name, layer.in_features, layer.out_features, _size(layer), _size(phm or layer), error, reason)
         _log.info("to_phm: %s", row)
         if report is not None:
@@ -114,8 +121,9 @@ def to_phm(
 def fold(module: nn.Module, *, inplace: bool = False) -> nn.Module:
     """Replace every :class:`PHMLinear` by the ``nn.Linear`` that computes the same, for deployment.
 
-    A rule that a module holds for the layers within it goes with them; one that a module uses by itself stays. Hooks of
-    the layers are not carried over. The model is left untouched unless ``inplace``.
+    A rule that a module holds for the layers within it goes with them; one that a module uses by itself stays. Mode,
+    forward and backward hooks are carried over. A weight that a hook computes (``torch.nn.utils.prune``, the old
+    ``weight_norm``) is refused, for it may be out of date. The model is left untouched unless ``inplace``.
 
     >>> fold(PHMLinear(8, 4, n=2))
     Linear(in_features=8, out_features=4, bias=True)
@@ -124,7 +132,7 @@ def fold(module: nn.Module, *, inplace: bool = False) -> nn.Module:
     held: list[tuple[nn.Module, str]] = []
 
     def convert(name: str, layer: nn.Module) -> nn.Module | None:
-        return layer.to_linear() if isinstance(layer, PHMLinear) else None
+        return _linear_like(name, layer) if isinstance(layer, PHMLinear) else None
 
     for holder in list(model.modules()):
         served = {id(layer.rule) for layer in holder.modules() if isinstance(layer, PHMLinear)}
@@ -134,6 +142,18 @@ def fold(module: nn.Module, *, inplace: bool = False) -> nn.Module:
     for holder, name in held:
         holder._modules[name] = None
     return folded
+
+
+def _linear_like(name: str, layer: PHMLinear) -> nn.Linear:
+    if "weight" not in layer._parameters and not is_parametrized(layer, "weight"):
+        raise ValueError(
+            f"fold: the weight of layer '{name}' is computed by a hook; make it a parameter first, "
+            "e.g. by torch.nn.utils.prune.remove(layer, 'weight')."
+        )
+    linear = layer.to_linear()
+    for hooks in _HOOKS:
+        setattr(linear, hooks, getattr(layer, hooks))
+    return linear
 
 
 def _replace(model: nn.Module, convert: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
@@ -172,6 +192,8 @@ def _reason_to_skip(
 ) -> str:
     if filter is not None and not filter(name, layer):
         return "filtered out"
+    if is_lazy(layer.weight):
+        return "it is lazy: its widths are unknown before the first forward"
     if type(layer) is not nn.Linear:
         return f"a subclass of nn.Linear: {type(layer).__name__}"
     if layer.in_features % n or layer.out_features % n:
@@ -202,7 +224,15 @@ def _phm_like(layer: nn.Linear, n: int, options: PHMOptions) -> PHMLinear:
     return phm.train(layer.training)
 
 
-def _project(layer: nn.Linear, phm: PHMLinear, keeps_rule: bool) -> float:
+def _project(name: str, layer: nn.Linear, phm: PHMLinear, keeps_rule: bool) -> float:
+    fault = "is on the meta device" if layer.weight.is_meta else ""
+    if not fault and not layer.weight.isfinite().all():
+        fault = "is not finite"
+    if fault:
+        raise ValueError(
+            f"to_phm: the weight of layer '{name}' {fault}, so nothing is nearest to it; "
+            "use start='fresh', or leave the layer out by `filter`."
+        )
     kept = phm.rule.constants if keeps_rule else None
     constants, weight, error = nearest_kronecker_sum(layer.weight, phm.n, phm.terms, kept)
     with torch.no_grad():
@@ -214,7 +244,7 @@ def _project(layer: nn.Linear, phm: PHMLinear, keeps_rule: bool) -> float:
 
 def _size(layer: nn.Module) -> int:
     parameters = [p for name, p in layer.named_parameters() if not name.startswith("rule.") or _owns_rule(layer)]
-    return sum(p.numel() for p in parameters)
+    return sum(p.numel() for p in parameters if not is_lazy(p))
 
 
 def _owns_rule(layer: nn.Module) -> bool:

@@ -11,12 +11,12 @@ from torch_geometric.nn.aggr import Aggregation, MaxAggregation, MeanAggregation
 
 from phcgnn.functional import join_components, split_components
 from phcgnn.nn.adjacency import sum_rows
-from phcgnn.nn.aggregation import build_aggregation
+from phcgnn.nn.aggregation import AGGREGATIONS, SetAggregation, build_aggregation
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.real import RealTransformer
-from phcgnn.registry import Registry
+from phcgnn.registry import Registry, unknown
 
-__all__ = ["POOLINGS", "SoftAttentionPooling", "build_pooling"]
+__all__ = ["POOLINGS", "SoftAttentionPooling", "build_pooling", "build_readout"]
 
 POOLINGS: Registry[Callable[..., Aggregation]] = Registry("pooling")
 """Functions of the width, n, and the options of :class:`PHMLinear`."""
@@ -27,7 +27,7 @@ POOLINGS.register("max")(lambda features, n, **options: MaxAggregation())
 
 
 @POOLINGS.register("attention")
-class SoftAttentionPooling(Aggregation):
+class SoftAttentionPooling(SetAggregation):
     r"""Sum over a graph's nodes, each feature weighted by a gate of its own, Eq. (15)-(16).
 
     .. math:: \mathbf{g}_v = \sigma\big(\mathbf{A}\, \text{PHM}(\mathbf{h}_v) + \mathbf{b}\big), \qquad
@@ -115,4 +115,18 @@ def build_pooling(pooling: str | Aggregation, features: int, n: int = 4, **optio
         return pooling
     if pooling in POOLINGS:
         return POOLINGS[pooling](features, n, **options)
-    return build_aggregation(pooling, features)
+    return build_readout(pooling, features)
+
+
+def build_readout(pooling: str, features: int) -> Aggregation:
+    """Return a new aggregation for a name that is not in :data:`POOLINGS`; the error for an unknown one knows both.
+
+    >>> build_readout("median", 8)
+    MedianAggregation()
+    """
+    try:
+        return build_aggregation(pooling, features)
+    except ValueError as error:
+        if not str(error).startswith("unknown aggregation"):
+            raise
+        raise ValueError(unknown("pooling", pooling, sorted({*POOLINGS, *AGGREGATIONS}))) from None

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from phcgnn.algebra import ALGEBRAS, Algebra
-from phcgnn.registry import Registry
+from phcgnn.registry import Registry, unknown
 
 __all__ = ["RULE_STARTS", "WEIGHT_STARTS", "RuleStart", "WeightStart", "start_rule"]
 
@@ -43,6 +43,8 @@ def start_rule(start: str | Algebra, n: int, terms: int) -> Algebra:
         algebra = start
     elif isinstance(start, str) and start not in RULE_STARTS and (start in ALGEBRAS or ":" in start):
         algebra = Algebra.named(start)
+    elif isinstance(start, str) and start not in RULE_STARTS:
+        raise ValueError(unknown("rule start", start, [*RULE_STARTS, *ALGEBRAS]))
     else:
         return RULE_STARTS[start](n, terms)
     if (algebra.n, algebra.terms) != (n, terms):
