@@ -45,9 +45,7 @@ def test_equals_the_unfolded_network_molecule_by_molecule(models, task):
     predictor = Predictor.load(models[task])
     assert not any(isinstance(layer, PHMLinear) for layer in predictor.members[0][0].modules())
     found = predictor(SMILES)
-    np.testing.assert_allclose(
-        found.mean[GOOD], by_hand(models[task], [SMILES[i] for i in GOOD]), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(found.mean[GOOD], by_hand(models[task], [SMILES[i] for i in GOOD]), rtol=1e-4, atol=1e-5)
     assert np.isnan(found.mean[[3, 7]]).all()
     assert found.deviation is None
     assert np.ptp(found.mean[GOOD], axis=0).min() > 1e-3, "the molecules can be told apart"
