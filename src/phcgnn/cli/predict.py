@@ -107,8 +107,19 @@ def _stopped(*, to_file: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         fail("stopped; the same command with --resume goes on from there." if to_file else "stopped.")
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try to flush what is left
-        raise typer.Exit(1) from None
+    except OSError as error:
+        if not to_file:
+            _give_up_output()
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(1) from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _give_up_output() -> None:
+    """Throw away what standard output cannot take; Python would try again at the end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
