@@ -31,7 +31,7 @@ def require_decodable(folder: str | Path, config: PHCGNNConfig, about: Mapping[s
     if task != "regression" or not isinstance(scale, dict):
         _refuse(folder, f"`normalisation` must be nothing, or of a regression a mean and a deviation, got {scale!r}")
     for part in ("mean", "deviation"):
-        values = scale.get(part)
+        values: Any = scale.get(part)
         if not _are_numbers(values, config.targets) or (part == "deviation" and min(values) <= 0):
             _refuse(folder, f"`normalisation` must hold {config.targets} finite numbers as `{part}`, got {values!r}")
 
