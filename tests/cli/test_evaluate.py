@@ -114,7 +114,7 @@ def test_other_data_than_the_models(models, table, tmp_path):  # noqa: F811
     make_model(tmp_path / "one", targets=["logS"], normalisation=None)
     make_model(tmp_path / "classes", "multiclass")
     for arguments, message in (
-        (("--model", tmp_path / "one", "--target-columns", "logS,logP"), "its outputs are 1, those of measured are 2"),
+        (("--model", tmp_path / "one", "--target-columns", "logS,logP"), "outputs of the model 1, of the data 2"),
         (("--model", tmp_path / "classes", "--target-columns", "part"), "the classes 'train', 'val', 'test'"),
         (("--model", tmp_path / "classes"), "there is no column 'kind'"),
         (("--model", models["classification"], "--target-columns", "logS"), "not a yes or no"),

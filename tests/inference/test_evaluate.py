@@ -139,11 +139,11 @@ def test_numbers_that_json_lacks_are_null(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"node_features": (6,)}, r"its node features are \(5,\), those of tiny are \(6,\)"),
+        ({"node_features": (6,)}, r"does not fit tiny: node features of the model \(5,\), of the data \(6,\)"),
         ({"featuriser": "zinc/1"}, None),
         (
             {"metric": "roc_auc", "task": "classification", "yes_no": True},
-            "its task are 'regression', those of tiny are 'classif",
+            "task of the model 'regression', of the data 'classification'",
         ),
     ],
 )
