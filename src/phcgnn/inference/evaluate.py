@@ -115,6 +115,6 @@ def _require_fit(folder: Path, about: dict[str, Any], config: Any, store: GraphS
     for what, (of_model, of_data) in pairs.items():
         if of_model != of_data:
             raise DataError(
-                f"{folder} does not fit {metadata.name}: {what} of the model {of_model!r}, of the data {of_data!r}. Give "
-                "the data that it was trained for, or another model."
+                f"{folder} does not fit {metadata.name}: {what} of the model {of_model!r}, of the data {of_data!r}. "
+                "Give the data that it was trained for, or another model."
             )
