@@ -88,3 +88,9 @@ def test_nothing_to_score():
     assert math.isnan(score("mae", torch.zeros(2, 1), torch.full((2, 1), NAN)).mean)
     assert math.isnan(score("roc_auc", torch.rand(2, 1), torch.ones(2, 1)).mean)
     assert math.isnan(score("r2", torch.rand(1, 1), torch.ones(1, 1)).mean)
+
+
+@pytest.mark.parametrize("constant", [0.2, 0.9])
+def test_mcc_of_one_decision_for_all_is_nothing(constant):
+    targets = torch.tensor([[1.0], [0.0], [0.0], [1.0], [0.0]])
+    assert score("mcc", torch.full((5, 1), constant), targets).mean == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import warnings
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -64,12 +65,22 @@ def _facts() -> dict[str, dict[str, Any]]:
 def _gpu() -> dict[str, Any]:
     import torch
 
-    if torch.cuda.is_available():
-        found = {f"cuda:{i}": torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ready = torch.cuda.is_available()
+        found = {f"cuda:{i}": torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())} if ready else {}
+    if ready:
         return {"used": "yes, by --device auto", **found}
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda is None:
-        return {"used": f"no: this torch ({torch.__version__}) was built without CUDA; install a CUDA build of torch"}
-    return {"used": f"no: torch was built for CUDA {torch.version.cuda}, but finds no GPU or driver; try nvidia-smi"}
+        reason = f"this torch ({torch.__version__}) was built without CUDA; install a CUDA build of torch"
+    elif hidden is not None and hidden.strip() in ("", "-1"):
+        reason = f"the environment hides it: CUDA_VISIBLE_DEVICES is {hidden!r}; unset it"
+    elif said:
+        reason = " ".join(str(said[0].message).split())
+    else:
+        reason = f"torch was built for CUDA {torch.version.cuda}, but finds no GPU or driver; try nvidia-smi"
+    return {"used": f"no: {reason}"}
 
 
 def _version(name: str) -> str | None:

@@ -45,7 +45,7 @@ def predict(
     """Predict a column a target for every row; the input's columns and their order stay."""
     from phcgnn.cli.display import set_up_logging
     from phcgnn.inference.predictor import Predictor
-    from phcgnn.inference.tables import predict_table, require_output
+    from phcgnn.inference.tables import predict_table, require_apart, require_output
 
     with usage():
         if on_invalid not in ("keep", "skip", "error"):
@@ -54,9 +54,8 @@ def predict(
             raise ValueError(f"--device must be auto, cpu or cuda, got {device!r}.")
         if input_ != "-" and not Path(input_).is_file():
             raise FileNotFoundError(f"--input {input_}: there is no such file.")
-        if input_ != "-" and output != "-" and Path(output).exists() and Path(output).samefile(input_):
-            raise ValueError(f"--output {output} is the input; give another file.")
         target = _standard_output() if output == "-" else output
+        require_apart(input_, target)
         require_output(target, resume=resume, overwrite=overwrite)
     console = set_up_logging(quiet=quiet, verbose=verbose, log_file=log_file)
     with failures(batch_size=batch_size), _stopped(to_file=output != "-"):
@@ -108,8 +107,19 @@ def _stopped(*, to_file: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         fail("stopped; the same command with --resume goes on from there." if to_file else "stopped.")
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try to flush what is left
-        raise typer.Exit(1) from None
+    except OSError as error:
+        if not to_file:
+            _give_up_output()
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(1) from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _give_up_output() -> None:
+    """Throw away what standard output cannot take; Python would try again at the end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

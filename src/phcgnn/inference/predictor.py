@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from phcgnn.data.flat import FlatGraphs
 from phcgnn.errors import DataError, require_positive
+from phcgnn.inference.description import require_molecular
 from phcgnn.models.folder import load_model
 from phcgnn.nn import fold
 from phcgnn.training.targets import Decoder
@@ -81,6 +82,7 @@ class Predictor:
         about: dict[str, Any] = {}
         for folder in folders:
             model, metadata = load_model(folder, device=self.device)
+            require_molecular(folder, model.config, metadata)
             about = about or metadata
             for key in SAME:
                 if metadata.get(key) != about.get(key):
@@ -88,11 +90,6 @@ class Predictor:
                         f"{folder}: its {key} is {metadata.get(key)!r}, that of {folders[0]} {about.get(key)!r}; "
                         "an ensemble has to agree in it."
                     )
-            if metadata.get("featuriser") is None or "task" not in metadata:
-                raise DataError(
-                    f"{folder}: it does not say how a SMILES becomes a graph (no featuriser); only models that were "
-                    "trained on molecules can predict from SMILES."
-                )
             folded = fold(model, inplace=True).eval()
             folded.validate = False  # type: ignore[assignment]  # the featuriser keeps to its ranges
             self.members.append((folded, Decoder.from_metadata(metadata)))

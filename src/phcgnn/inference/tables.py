@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import stat
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from phcgnn.data.molecules import Row
     from phcgnn.inference.resume import Written
 
-__all__ = ["InvalidMolecule", "Report", "predict_table", "require_output"]
+__all__ = ["InvalidMolecule", "Report", "predict_table", "require_apart", "require_output"]
 
 OnInvalid = Literal["keep", "skip", "error"]
 
@@ -96,6 +98,7 @@ def predict_table(
     if on_invalid not in ("keep", "skip", "error"):
         raise ValueError(f"predict: `on_invalid` must be keep, skip or error, got {on_invalid!r}.")
     require_output(output, resume=resume, overwrite=overwrite)
+    require_apart(source, output)
     chunk = max(CHUNK, predictor.batch_size) if chunk is None else chunk
     with ExitStack() as stack:
         rows = stack.enter_context(open_rows(source))
@@ -139,6 +142,22 @@ def require_output(output: str | Path | IO[str], *, resume: bool, overwrite: boo
         raise ValueError(
             f"the output {path} is there already; --resume goes on where it stopped, --overwrite starts anew."
         )
+
+
+def require_apart(source: str | Path | BinaryIO, output: str | Path | IO[str]) -> None:
+    """Refuse an output that is the input, by whatever names and through whatever redirection: it would be lost."""
+    ends = [_status(sys.stdin if source == "-" else source), _status(output)]
+    if ends[0] is not None and ends[1] is not None and os.path.samestat(ends[0], ends[1]):
+        raise ValueError(f"the output {getattr(output, 'name', output)} is the input; give another file.")
+
+
+def _status(end: str | Path | BinaryIO | IO[str]) -> os.stat_result | None:
+    """Return what the system knows of a regular file; None of anything else."""
+    try:
+        status = os.stat(end if isinstance(end, str | Path) else end.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 class _Table:

@@ -96,7 +96,9 @@ def _f1(outputs: Tensor, targets: Tensor) -> Tensor:
 @_file("mcc", "higher", both=True)
 def _mcc(outputs: Tensor, targets: Tensor) -> Tensor:
     if outputs.dim() == 1:
-        return tm.classification.binary_matthews_corrcoef(outputs, targets.long())
+        decided = _decide(outputs)  # torchmetrics has a small number where all decisions are one; scikit-learn has 0
+        found = tm.classification.binary_matthews_corrcoef(decided, targets.long())
+        return found * (decided != decided[0]).any()
     return tm.classification.multiclass_matthews_corrcoef(outputs, targets, num_classes=outputs.shape[1])
 
 

@@ -272,3 +272,22 @@ def test_a_long_file_is_read_in_bounded_memory(tmp_path):
     rows, grown = map(int, done.stdout.split())
     assert rows == 300_000
     assert grown < 8 * 1024, f"{grown} KiB more at the end than after 10,240 rows"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.smi"])
+def test_a_table_that_is_left_early_is_left_quietly(tmp_path, name):
+    """Python tells on stderr what a forgotten generator raises; pytest makes an error of that."""
+    import gc
+
+    path = tmp_path / name
+    path.write_text("smiles,y\n" + "C,1\n" * 9 if name.endswith("csv") else "C a\n" * 9)
+    with open_rows(path) as rows:
+        next(iter(rows))
+    del rows
+    gc.collect()
+    file = io.BytesIO(path.read_bytes())
+    with open_rows(file, format=name[2:]) as rows:
+        next(iter(rows))
+    del rows
+    gc.collect()
+    assert not file.closed

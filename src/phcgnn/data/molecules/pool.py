@@ -82,6 +82,10 @@ def _chunks(smiles: Iterable[str], size: int) -> Iterator[list[str]]:
         yield part
 
 
+class WorkerEnded(ChildProcessError, RuntimeError):
+    """A worker process is gone: killed, or out of memory."""
+
+
 class _Pool:
     """Processes, each fed by a thread of its own that waits for the answer."""
 
@@ -117,7 +121,7 @@ class _Pool:
             process.stdin.flush()
             answer: Any = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
-            raise RuntimeError(
+            raise WorkerEnded(
                 f"featurise: a worker process ended (exit code {process.wait()}) on the {len(smiles)} SMILES from "
                 f"{smiles[0][:60]!r} on. What it said is above; `workers=1` runs them in this process."
             ) from error

@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import itertools
 import re
 import sys
 import tempfile
@@ -242,5 +243,5 @@ codecs.register_error(_LATIN, _as_latin)
 
 
 def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
+    """Put a line back; left early, a generator that says `yield from` would close the file, which is not its own."""
+    return itertools.chain([first], rest)
