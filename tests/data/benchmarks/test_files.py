@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import http.server
+import os
 import shutil
 import threading
 import zipfile
@@ -9,6 +11,7 @@ import pytest
 from torch_geometric.datasets import ZINC, GNNBenchmarkDataset
 
 from phcgnn.data.benchmarks import DATASETS, files
+from phcgnn.data.benchmarks.base import official_reader
 from phcgnn.data.benchmarks.files import Remote, damaged, provide
 from phcgnn.data.progress import silent
 from phcgnn.errors import DataError
@@ -219,3 +222,18 @@ def test_ogb_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ogb.graphproppred", None)
     with pytest.raises(DataError, match=r"molhiv is read by the package ogb, .* pip install 'phcgnn\[ogb\]'"):
         DATASETS["molhiv"].load(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_place_where_the_official_loader_cannot_write_is_not_called_damaged(tmp_path, number):
+    cache = tmp_path / "processed"
+    cache.mkdir()
+    with (
+        pytest.raises(
+            DataError, match=r"processed/data\.pt cannot be written \(.*copy the folder .* point --root there"
+        ),
+        official_reader(tmp_path, [], cache),
+    ):
+        raise OSError(number, os.strerror(number), str(cache / "data.pt"))
+    with pytest.raises(DataError, match=r"processed cannot be written"), official_reader(tmp_path, [], cache):
+        raise OSError(number, os.strerror(number))

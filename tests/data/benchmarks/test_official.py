@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.datasets import ZINC, GNNBenchmarkDataset
 
 from phcgnn.data import GraphStore
 from phcgnn.data.benchmarks import DATASETS
-from phcgnn.data.benchmarks.ogb import _read
+from phcgnn.data.benchmarks.ogb import _declared_safe, _read
 
 from ..conftest import sort_edges
 from .conftest import SIZES, write_ogb, write_superpixels, write_zinc
@@ -156,12 +159,39 @@ def test_molpcba_keeps_gaps_names_and_smiles(tmp_path, no_network):
     assert list(store.smiles) == ["C,1", *("C" * i for i in range(1, 13))]
 
 
-def test_ogb_leaves_torch_as_it_was(tmp_path, no_network):
+@pytest.fixture
+def safe_globals():
+    """The list of what torch loads, put back at the end."""
+    kept = torch.serialization.get_safe_globals()
+    yield
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(kept)
+
+
+@pytest.mark.parametrize("known", [[], [Data], [Data, GlobalStorage]], ids=["none", "as PyG does", "more"])
+def test_ogb_leaves_torch_as_it_was(tmp_path, no_network, safe_globals, known):
     write("molhiv", tmp_path)
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(known)
     load, safe = torch.load, set(torch.serialization.get_safe_globals())
     DATASETS["molhiv"].load(tmp_path, check_sizes=False)
     assert torch.load is load
     assert set(torch.serialization.get_safe_globals()) == safe
+
+
+def test_threads_do_not_take_each_others_safe_classes_away(safe_globals):
+    torch.serialization.clear_safe_globals()
+    seen = []
+
+    def declare(number):
+        with _declared_safe(Data, GlobalStorage):
+            time.sleep(0.002)
+            seen.append({Data, GlobalStorage} <= set(torch.serialization.get_safe_globals()))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(declare, range(12)))
+    assert seen == [True] * 12
+    assert torch.serialization.get_safe_globals() == []
 
 
 def test_progress_is_told(tmp_path, no_network):

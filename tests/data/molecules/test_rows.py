@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from phcgnn.data.molecules.rows import open_rows, stream_rows
+from phcgnn.data.molecules.rows import find_column, open_rows, stream_rows
 
 SDF = """ethanol
      RDKit          2D
@@ -133,6 +133,24 @@ def test_a_gzip_file_that_is_cut_off():
         read(data[: len(data) // 2])
 
 
+@pytest.mark.parametrize("format", ["csv", "smi", "sdf"])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda b: b[:5], lambda b: b[:12], lambda b: b[:-9], lambda b: b[:-8] + bytes(8), lambda b: b + b"garbage"],
+    ids=["head", "first bytes", "end", "checksum", "more behind it"],
+)
+def test_a_damaged_gzip_file_is_one_message(format, damage):
+    data = damage(gzip.compress(b"smiles\ty\nCCO\t1\n$$$$\n"))
+    with pytest.raises(ValueError, match=r"input: the gzip file is damaged or cut off: .*Fetch or write it again"):
+        list(open_rows(io.BytesIO(data), format=format))
+
+
+def test_a_name_is_found_however_its_letters_are_composed():
+    assert find_column("t.csv", ["y", "lo\u0308slich"], "l\u00f6slich") == 1
+    with pytest.raises(ValueError, match="2 columns are called"):
+        find_column("t.csv", ["l\u00f6slich", "lo\u0308slich"], "l\u00f6slich")
+
+
 def test_a_file_of_the_callers_stays_open():
     file = io.BytesIO(b"smiles\nC\n")
     with open_rows(file) as rows:
@@ -195,6 +213,15 @@ def test_parquet(tmp_path):
     path.write_bytes(b"no parquet at all, but long enough to be looked at")
     with pytest.raises(ValueError, match="not a Parquet file"):
         open_rows(path)
+
+
+def test_parquet_texts_that_are_not_marked_as_such(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"smiles": [b"CCO", None, b"C"], "name": [b"\xc3\xb6", b"\xf6", b""], "y": [1, None, 2]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    with open_rows(tmp_path / "a.parquet") as rows:
+        assert [row.cells for row in rows] == [["CCO", "ö", "1"], ["", "ö", ""], ["C", "", "2"]]
 
 
 def test_a_name_with_no_known_ending_and_a_file_that_is_not_there(tmp_path):
