@@ -189,6 +189,13 @@ def test_sdf_with_a_broken_record_and_one_without_atoms(end, zipped):
     assert rows[1][0] == 2
 
 
+def test_an_sdf_title_may_begin_with_anything():
+    pytest.importorskip("rdkit")
+    for title in (">ethanol", "M  END"):
+        _, rows = read(SDF.replace("ethanol", title, 1), format="sdf")
+        assert [cells[:3] for _, _, cells, _ in rows] == [["CCO", title, "1.1"]]
+
+
 def test_sdf_whose_own_fields_are_called_smiles_and_name():
     pytest.importorskip("rdkit")
     columns, rows = read(SDF.replace("logS", "SMILES").replace("note", "Name"), format="sdf")
@@ -262,17 +269,15 @@ def test_columns_that_are_not_there_are_answered_with_those_that_are():
 
 
 @pytest.mark.parametrize("format, data", [("csv", "smiles\nCCO\n"), ("smi", "CCO x\n"), ("sdf", SDF)])
-def test_standard_input(format, data):
+def test_standard_input(format, data, monkeypatch):
     pytest.importorskip("rdkit")
-    script = (
-        "import sys; from phcgnn.data.molecules.rows import stream_rows\n"
-        f"for part in stream_rows('-', format={format!r}): sys.stdout.write(repr(part.smiles))"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], input=data, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "['CCO']"
+    end, begin = os.pipe()
+    os.write(begin, data.encode())
+    os.close(begin)
+    with open(end, encoding="utf-8") as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        assert [part.smiles for part in stream_rows("-", format=format)] == [["CCO"]]
+        assert not pipe.buffer.closed
 
 
 @pytest.mark.slow

@@ -169,7 +169,10 @@ def _sdf_rows(text: Iterator[str], fields: list[str]) -> Iterator[Row]:
 def _sdf_row(record: list[str], fields: list[str], number: int, line: int) -> Row:
     from rdkit import Chem
 
-    end = next((i for i, content in enumerate(record) if content.startswith(("M  END", ">"))), len(record))
+    head = 3  # a title, a line of its program and a remark may begin with anything
+    end = next(
+        (i for i, content in enumerate(record) if i >= head and content.startswith(("M  END", ">"))), len(record)
+    )
     values: dict[str, list[str]] = {}
     current: list[str] | None = None
     for content in record[end:]:
