@@ -149,7 +149,8 @@ def test_ogb_is_unpacked_from_an_archive_put_there_by_hand(tmp_path, no_network)
     [
         (
             "zinc",
-            r"train\.pickle, val\.pickle, .* in .*ZINC/raw are missing.*put it at .*ZINC/molecules\.zip",
+            r"train\.pickle, val\.pickle, .* in .*ZINC/raw are missing.*put it at .*ZINC/molecules\.zip "
+            r"\(likewise http\S+train\.index at \S+ZINC/raw/train\.index, .*val\.index, .*test\.index\), and run again",
         ),
         ("mnist", r"MNIST_v2\.pt in .*MNIST/raw is missing.*put it at .*MNIST/raw/MNIST_v2\.zip"),
         ("molpcba", r"raw/edge\.csv\.gz, .* and \d more in .*ogbg_molpcba are missing.*put it at .*pcba\.zip"),
