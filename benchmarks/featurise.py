@@ -2,6 +2,7 @@
 
     python benchmarks/featurise.py                                  # ogbg-molhiv's molecules where they are, or RDKit's
     python benchmarks/featurise.py --table mols.csv --limit 10000 --rounds 9
+    python benchmarks/featurise.py --into docs/molecules.md         # also puts a table of the figures into the page
 
 Prints one JSON line a contender. Every round runs each of them once, in turn; figures are medians over rounds.
 ``per_cpu_second`` counts processor time, which neighbours on a shared machine hardly touch; so does
@@ -17,10 +18,12 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from _timing import machine
+from layer_tables import markdown, put, require_place
 from phcgnn.data.molecules import Featuriser, available_cores, featurise, featuriser, stream_rows
 from phcgnn.data.molecules.quiet import quiet_rdkit, read_smiles
 
@@ -91,26 +94,25 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=0, help="molecules, spread over the table; 0: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=min(2, available_cores()))
+    parser.add_argument("--into", type=Path, help="a page with <!-- tables: featurise --> and <!-- end of tables -->")
     options = parser.parse_args()
+    if options.into is not None:
+        require_place(options.into, "featurise")
     from rdkit import RDConfig, rdBase
 
     path = options.table or (MOLHIV if MOLHIV.is_file() else Path(RDConfig.RDDataDir, "NCI", "first_5K.smi"))
     smiles = [text for part in stream_rows(path) for text in part.smiles]
     if options.limit and options.limit < len(smiles):
         smiles = smiles[:: len(smiles) // options.limit][: options.limit]
-    print(
-        json.dumps(
-            {
-                "benchmark": "featurise-machine",
-                **machine("cpu"),
-                "rdkit": rdBase.rdkitVersion,
-                "table": path.name,
-                "molecules": len(smiles),
-                "rounds": options.rounds,
-            }
-        ),
-        flush=True,
-    )
+    about = {
+        "benchmark": "featurise-machine",
+        **machine("cpu"),
+        "rdkit": rdBase.rdkitVersion,
+        "table": path.name,
+        "molecules": len(smiles),
+        "rounds": options.rounds,
+    }
+    print(json.dumps(about), flush=True)
     steps = contenders(smiles, options.workers)
     wall: dict[str, list[float]] = {name: [] for name in steps}
     own: dict[str, list[float]] = {name: [] for name in steps}
@@ -120,8 +122,9 @@ def main() -> None:
             step()
             wall[name].append(time.perf_counter() - began)
             own[name].append(processor_time() - began_own)
+    lines = []
     for name, seconds in wall.items():
-        line: dict[str, object] = {
+        line: dict[str, Any] = {
             "benchmark": "featurise",
             "contender": name,
             "per_second": round(len(smiles) / statistics.median(seconds)),
@@ -135,6 +138,27 @@ def main() -> None:
             line["processor_time_of_one_core"] = round(statistics.median(shares), 2)
             line["times_one_core_each_round"] = [round(ratio, 2) for ratio in ratios]
         print(json.dumps(line), flush=True)
+        lines.append(line)
+    if options.into is not None:
+        text = (
+            f"{about['device']}, RDKit {about['rdkit']}, Python {about['python']}, {about['date']}; the "
+            f"{about['molecules']:,} molecules of `{about['table']}`, parsing included."
+        )
+        page = options.into.read_text(encoding="utf-8")
+        options.into.write_text(put(page, "featurise", f"{text}\n\n{table(lines)}"), encoding="utf-8")
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """Return the lines as a Markdown table."""
+    head = ("what", "molecules a second", "a second of processor time", "times one core", "processor time of one core")
+    rows = []
+    for line in lines:
+        own = f"{line['per_cpu_second']:,}" if "per_cpu_second" in line else ""
+        pool = (
+            f"{line[name]:.2f}" if name in line else "" for name in ("times_one_core", "processor_time_of_one_core")
+        )
+        rows.append([line["contender"], f"{line['per_second']:,}", own, *pool])
+    return markdown(head, rows)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main", "put", "tables"]
+__all__ = ["main", "markdown", "put", "require_place", "tables"]
 
 Line = dict[str, Any]
 END = "<!-- end of tables -->"
@@ -129,6 +129,14 @@ def put(page: str, name: str, text: str) -> str:
     if not found or not ended:
         raise ValueError(f"the page has no place for the tables of {name}: it needs the lines '{start}' and '{END}'.")
     return f"{before}{start}\n\n{text}\n\n{END}{after}"
+
+
+def require_place(page: Path, name: str) -> None:
+    """Stop before anything is measured where its table could not be put."""
+    try:
+        put(page.read_text(encoding="utf-8"), name, "")
+    except (OSError, ValueError) as error:
+        sys.exit(f"{page}: {error}")
 
 
 def main() -> None:

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from phcgnn.files import atomic_write, write_text
@@ -24,6 +26,25 @@ def test_the_name_is_taken_only_at_the_end(tmp_path):
         file.write(b"all")
         assert not path.exists()
     assert path.read_bytes() == b"all"
+
+
+def test_a_link_stays_a_link(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    for text in ("one", "two"):
+        write_text(link, text)
+        assert link.is_symlink()
+        assert target.read_text() == text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "target"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="pipe is no file that can be replaced"):
+        write_text(pipe, "x")
+    assert pipe.is_fifo()
 
 
 def test_bad_places_are_named(tmp_path):

@@ -26,7 +26,9 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     >>> path.read_bytes()
     b'whole'
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # through a link, to what it stands for
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(f"{path} is no file that can be replaced (a device or a pipe); give the name of a file.")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file, e.g. {path / 'file'}.")
     if not path.parent.is_dir():

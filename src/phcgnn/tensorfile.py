@@ -95,8 +95,8 @@ def read_tensors(
 
 
 def _require_schema(path: Path, found: str, known: int, remedy: str) -> None:
-    if not found.isdecimal():
-        raise DataError(f"{path} is damaged: its schema number is {found!r}; {remedy}.")
+    if not (found.isascii() and found.isdecimal() and 1 <= len(found) <= 9 and int(found) >= 1):
+        raise DataError(f"{path} is damaged: its schema number is {found[:20]!r}; {remedy}.")
     if int(found) > known:
         raise DataError(
             f"{path} has schema {found}, but this phcgnn reads up to {known}; install a newer phcgnn, or {remedy}."

@@ -129,6 +129,16 @@ def test_an_epoch_that_is_broken_off_is_over():
     assert held(loader) == held(whole)
 
 
+def test_two_iterations_at_once_are_refused_and_not_mixed(store):
+    loader = store.loader(2)
+    first = iter(loader)
+    next(first)
+    assert len(list(loader)) == len(loader)
+    with pytest.raises(RuntimeError, match="a later iteration of this loader has begun"):
+        next(first)
+    assert len(list(loader)) == len(loader)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

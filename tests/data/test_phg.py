@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import safetensors.torch
 import torch
 
 from phcgnn.data import GraphStore, phg
+from phcgnn.data.texts import Texts
 from phcgnn.errors import DataError
 from phcgnn.tensorfile import write_tensors
 
@@ -183,7 +185,11 @@ def test_a_wrong_text_is_refused_by_name_even_where_the_checksum_agrees(tmp_path
         ("x", lambda t: t[:-1], "`node_ptr` must rise from 0 to"),
         ("x", lambda t: t[:, 0], "`x` has shape"),
         ("edge_attr", lambda t: t[:-1], "`edge_attr` has shape"),
-        ("edge_attr", lambda t: t.float(), "must be integers, got float32"),
+        (
+            "edge_attr",
+            lambda t: t.float(),
+            "`edge_attr` must be integers, since its features are categories, got torch.float32",
+        ),
         ("edge_index", lambda t: t + 1, "has an edge from node"),
         ("edge_index", lambda t: t[:1], "`edge_index` has shape"),
         ("edge_index", lambda t: t.flip(1), "has an edge|not sorted by destination"),
@@ -194,7 +200,19 @@ def test_a_wrong_text_is_refused_by_name_even_where_the_checksum_agrees(tmp_path
         ("y", lambda t: t[:-1], "`y` has shape"),
         ("pos", lambda t: t[:-1], "`pos` has shape"),
         ("split.train", lambda t: t + 100, "split 'train' holds the position"),
-        ("ids.ptr", lambda t: t[:-1], "there are 23 graphs, but 22 ids"),
+        ("ids.ptr", lambda t: t[:-1], "`ids.ptr` must rise from 0 to"),
+        ("ids.ptr", lambda t: t[1:], "`ids.ptr` must rise from 0 to"),
+        ("ids.ptr", lambda t: torch.cat([t[:1], t]), "there are 23 graphs, but 24 ids"),
+        ("ids.ptr", lambda t: t.flip(0), "`ids.ptr` must rise from 0 to"),
+        ("ids.ptr", lambda t: t.int(), "`ids.ptr` must be a vector of int64, got torch.int32"),
+        ("ids.ptr", lambda t: t[:, None], r"`ids.ptr` must be a vector of int64, got torch.int64 of shape \(24, 1\)"),
+        ("ids.data", lambda t: t.float(), "`ids.data` must be a vector of uint8, got torch.float32"),
+        ("ids.data", lambda t: t + 128, "`ids` hold bytes that are no UTF-8 text"),
+        ("edge_index", lambda t: t.double() * float("nan"), "`edge_index` must hold integers, got torch.float64"),
+        ("edge_index", lambda t: t[0, 0], r"`edge_index` has shape \(\), expected"),
+        ("pos", lambda t: t[0, 0], r"`pos` has shape \(\), expected"),
+        ("pos", lambda t: t.long(), "`pos` must be float32, got torch.int64"),
+        ("weights", lambda t: t.int(), "`weights` must be float32, got torch.int32"),
     ],
 )
 def test_values_out_of_range_are_refused_even_where_the_checksum_agrees(tmp_path, name, change, message):
@@ -203,6 +221,94 @@ def test_values_out_of_range_are_refused_even_where_the_checksum_agrees(tmp_path
     rewrite(tmp_path / "bad.phg", tensors)
     with pytest.raises(DataError, match=rf"bad\.phg is damaged: .*({message})"):
         GraphStore.load(tmp_path / "bad.phg")
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("name", ["ids.data", "ids.ptr", "smiles.data", "smiles.ptr"])
+def test_half_a_list_of_texts_is_refused(tmp_path, name, verify):
+    tensors = rich().tensors()
+    del tensors[name]
+    rewrite(tmp_path / "bad.phg", tensors)
+    with pytest.raises(DataError, match=rf"bad\.phg is damaged: it lacks {name}"):
+        GraphStore.load(tmp_path / "bad.phg", verify=verify)
+
+
+def test_a_pointer_into_the_middle_of_a_letter_is_refused(tmp_path, store):
+    store.ids = Texts.pack(["ö"] * len(store))
+    tensors = store.tensors()
+    tensors["ids.ptr"][1] = 1
+    rewrite(tmp_path / "bad.phg", tensors)
+    with pytest.raises(DataError, match=r"`ids\.ptr` cuts a letter in two"):
+        GraphStore.load(tmp_path / "bad.phg")
+
+
+@pytest.mark.parametrize("name", ["x", "edge_index", "edge_attr"])
+def test_shapes_and_types_are_checked_even_where_values_are_not(tmp_path, name):
+    for change in (lambda t: t[:-1], lambda t: t[..., None], lambda t: t.double()):
+        tensors = rich().tensors()
+        tensors[name] = change(tensors[name]).contiguous()
+        rewrite(tmp_path / "bad.phg", tensors)
+        with pytest.raises(DataError, match=r"bad\.phg is damaged"):
+            GraphStore.load(tmp_path / "bad.phg", verify=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["x"].update(data_offsets=[0, 10**9]),
+        lambda h: h["x"].update(data_offsets=[2**60, 2**61]),
+        lambda h: h["x"].update(shape=[2**40, 9]),
+        lambda h: h["x"].update(shape=[-1, 9]),
+        lambda h: h["x"].update(shape=[float("nan"), 9]),
+        lambda h: h["x"].update(dtype="F99"),
+        lambda h: h.pop("x"),
+        lambda h: h["__metadata__"].update(schema=1),
+        lambda h: h["__metadata__"].update(schema="0"),
+        lambda h: h["__metadata__"].update(schema="٣"),
+        lambda h: h["__metadata__"].update(schema="9" * 5000),
+        lambda h: h["__metadata__"].update(text="[" * 100_000),
+    ],
+)
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_hostile_header_is_refused_by_name(tmp_path, store, change, verify):
+    path = tmp_path / "hostile.phg"
+    store.save(path)
+    header, body = header_of(path)
+    change(header)
+    write_header(path, header, body)
+    with pytest.raises(DataError, match=r"hostile\.phg"):
+        GraphStore.load(path, verify=verify)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2**31, 100_000_001, 2**63, 2**64 - 1])
+def test_a_header_length_that_lies_is_refused(tmp_path, store, length):
+    path = tmp_path / "length.phg"
+    store.save(path)
+    path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
+    with pytest.raises(DataError, match=r"length\.phg is no phcgnn\.store file"):
+        GraphStore.load(path)
+
+
+def test_cut_anywhere_in_the_header_and_at_the_border_of_every_tensor(tmp_path, store):
+    path = tmp_path / "cut.phg"
+    store.save(path)
+    raw = path.read_bytes()
+    header, body = header_of(path)
+    start = len(raw) - len(body)
+    ends = {start + offset for name, entry in header.items() if name[0] != "_" for offset in entry["data_offsets"]}
+    for kept in {*range(0, start, 41), 7, 8, 9, start - 1, *(ends - {len(raw)}), *(end - 1 for end in ends)}:
+        path.write_bytes(raw[:kept])
+        with pytest.raises(DataError, match=r"cut\.phg is no phcgnn\.store file, or it was cut short"):
+            GraphStore.load(path, verify=False)
+
+
+def test_writers_at_the_same_time_leave_one_whole_file(tmp_path, store):
+    path = tmp_path / "a.phg"
+    stores = [store, rich()]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: stores[number % 2].save(path), range(40)))
+    assert len(GraphStore.load(path)) == len(store)
+    assert os.listdir(tmp_path) == ["a.phg"]
 
 
 def test_unsorted_edges_are_refused(tmp_path, store):

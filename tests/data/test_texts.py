@@ -31,3 +31,5 @@ def test_bad_input():
             texts[index]
     with pytest.raises(TypeError, match="entry 1 must be a str, got None"):
         Texts.pack(["a", None])
+    with pytest.raises(ValueError, match=r"entry 0, '\\ud800', cannot be written as UTF-8"):
+        Texts.pack(["\ud800"])

@@ -23,9 +23,9 @@ from phcgnn.data.loader import GraphLoader
 from phcgnn.data.metadata import StoreMetadata
 from phcgnn.data.packing import PackedGraphs, pack
 from phcgnn.data.phg import read_phg, write_phg
-from phcgnn.data.pyg import flatten
+from phcgnn.data.pyg import class_numbers, flatten
 from phcgnn.data.texts import Texts
-from phcgnn.data.validation import require_packed, require_rows, require_splits, require_targets
+from phcgnn.data.validation import require_packed, require_rows, require_shapes, require_splits, require_targets
 from phcgnn.errors import DataError, ShapeError
 
 __all__ = ["GraphStore"]
@@ -74,7 +74,7 @@ class GraphStore:
         self.x, self.edge_index, self.edge_attr = graphs.x, graphs.edge_index, graphs.edge_attr
         self.node_ptr, self.edge_ptr = graphs.node_ptr, graphs.edge_ptr
         self.y, self.pos, self.weights, self.ids, self.smiles = y, pos, weights, ids, smiles
-        self.splits = dict(splits or {})
+        self.splits = {key: _positions(index) for key, index in (splits or {}).items()}
         self._require_agreement()
 
     @classmethod
@@ -133,11 +133,13 @@ class GraphStore:
         y = flat.y
         if y is not None:
             rows = len(flat.x) if metadata.level == "node" else len(flat.node_counts)
+            columns = len(metadata.targets) or 1
+            per_graph = flat.node_counts if metadata.level == "node" else torch.ones_like(flat.node_counts)
+            if y.numel() == rows * columns:
+                flat.require_targets(per_graph * columns)
             if metadata.task == "multiclass":
-                y = y.reshape(rows) if y.numel() == rows else y
-                y = y.to(torch.int64)
+                y = class_numbers(y.reshape(rows) if y.numel() == rows else y)
             else:
-                columns = len(metadata.targets)
                 y = (y.reshape(rows, columns) if y.numel() == rows * columns else y).to(torch.float32)
         return cls.from_flat(
             flat.chunks(), metadata=metadata, y=y, splits=splits, ids=ids, smiles=smiles, pos=flat.pos, weights=weights
@@ -269,13 +271,9 @@ class GraphStore:
         """
         tensors, metadata = read_phg(path, verify=verify)
         splits = {name.removeprefix("split."): value for name, value in tensors.items() if name.startswith("split.")}
-        texts = {
-            name: Texts(tensors[f"{name}.data"], tensors[f"{name}.ptr"])
-            for name in ("ids", "smiles")
-            if f"{name}.ptr" in tensors
-        }
         parts = {field.name: tensors[field.name] for field in fields(PackedGraphs)}
         try:
+            texts = {name: found for name in ("ids", "smiles") if (found := _texts(tensors, name, verify)) is not None}
             store = cls(
                 PackedGraphs(**parts),
                 metadata=metadata,
@@ -346,6 +344,7 @@ class GraphStore:
         return data
 
     def _require_agreement(self) -> None:
+        require_shapes(self.x, self.edge_index, self.edge_attr, self.metadata)
         for name, ptr, rows in (
             ("node_ptr", self.node_ptr, len(self.x)),
             ("edge_ptr", self.edge_ptr, self.edge_index.shape[-1]),
@@ -360,9 +359,13 @@ class GraphStore:
         if self.y is not None:
             require_targets(self.y, self.metadata, nodes if self.metadata.level == "node" else graphs)
         if self.pos is not None:
-            require_rows("pos", self.pos, nodes, self.pos.shape[-1])
+            require_rows("pos", self.pos, nodes, self.pos.shape[-1] if self.pos.dim() else 0)
+            if self.pos.dtype != torch.float32:
+                raise TypeError(f"`pos` must be float32, got {self.pos.dtype}.")
         if self.weights is not None:
             require_rows("weights", self.weights, graphs)
+            if self.weights.dtype != torch.float32:
+                raise TypeError(f"`weights` must be float32, got {self.weights.dtype}.")
             if not bool((self.weights.isfinite() & (self.weights >= 0)).all()):
                 raise DataError("`weights` must be finite and not negative.")
         for name in ("ids", "smiles"):
@@ -386,6 +389,22 @@ class GraphStore:
         if self.device.type != "cpu":
             parts.append(f"on {self.device}")
         return f"GraphStore({', '.join(parts)})"
+
+
+def _positions(index: Tensor | Sequence[int]) -> Tensor:
+    found = torch.as_tensor(index)
+    return found if found.numel() or found.dim() != 1 else found.long()  # [] would be of real numbers
+
+
+def _texts(tensors: Mapping[str, Tensor], name: str, verify: bool) -> Texts | None:
+    data, ptr = tensors.get(f"{name}.data"), tensors.get(f"{name}.ptr")
+    if data is None and ptr is None:
+        return None
+    if data is None or ptr is None:
+        raise DataError(f"it lacks {name}.{'data' if data is None else 'ptr'}.")
+    texts = Texts(data, ptr)
+    texts.require_sound(name, bytes_too=verify)
+    return texts
 
 
 def _plain(values: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ class GraphLoader:
     r"""Batches of a store, one epoch an iteration.
 
     The order of epoch e depends on one seed and e alone. :meth:`state_dict`, taken while a batch is in hand, resumes
-    with the batch after it. An iteration that was broken off counts as an epoch; the next one starts the next.
+    with the batch after it. An iteration that was broken off counts as an epoch; the next one starts the next, and the
+    one before cannot go on.
 
     **Padding.** With ``pad`` every batch has one shape: its graphs, then empty ones where the batch is short, then one
     ghost graph that holds all ghost nodes (features 0) and ghost edges (loops on ghost nodes). Targets of graphs that
@@ -99,6 +100,7 @@ class GraphLoader:
         self.epoch = 0
         self.position = 0
         self._resumed = True
+        self._iteration = 0
         self._planned: tuple[int, list[Index]] | None = None
 
     def __len__(self) -> int:
@@ -110,8 +112,14 @@ class GraphLoader:
         if not self._resumed:
             self.epoch, self.position = self.epoch + 1, 0
         self._resumed = False
+        self._iteration = own = self._iteration + 1
         plan = self._plan(self.epoch)
         while self.position < len(plan):
+            if self._iteration != own:
+                raise RuntimeError(
+                    "GraphLoader: a later iteration of this loader has begun, and both would move one position; make a "
+                    "second loader with `store.loader(...)`."
+                )
             index = plan[self.position]
             self.position += 1
             yield assemble(self.store, index, shape=self.shape, compact=self.compact, csr=self.csr)

@@ -76,6 +76,8 @@ def smallest(values: Array) -> Array:
 def _pack_chunk(chunk: FlatGraphs, metadata: StoreMetadata, first: int) -> FlatGraphs:
     require_flat(chunk, first)
     x, edge_attr = _typed(chunk.x, metadata.node_features), _typed(chunk.edge_attr, metadata.edge_features)
+    if not len(edge_attr):  # where no graph has an edge, none says how much one would carry
+        edge_attr = _empty(metadata).edge_attr
     require_features(x, metadata.node_features, "node", np.cumsum(chunk.node_counts), first)
     require_features(edge_attr, metadata.edge_features, "edge", np.cumsum(chunk.edge_counts), first)
     edge_index = chunk.edge_index
@@ -94,7 +96,9 @@ def _pack_chunk(chunk: FlatGraphs, metadata: StoreMetadata, first: int) -> FlatG
 
 
 def _typed(values: Array, features: Features) -> Array:
-    return smallest(values.astype(np.float32, copy=False) if isinstance(features, int) else values)
+    if isinstance(features, int) and values.dtype.kind in "iufb":
+        values = values.astype(np.float32, copy=False)
+    return smallest(values)
 
 
 def _empty(metadata: StoreMetadata) -> FlatGraphs:

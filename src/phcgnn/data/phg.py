@@ -40,7 +40,7 @@ def read_phg(path: str | Path, *, verify: bool = True) -> tuple[dict[str, Tensor
         about = json.loads(text)
         metadata = StoreMetadata.from_json(json.dumps(about["store"]))
         tensors = {name: found[name] for name in about["tensors"]}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); {REMEDY}.") from error
     if missing := REQUIRED - tensors.keys():
         raise DataError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}; {REMEDY}.")

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from phcgnn.data.flat import FlatGraphs
-from phcgnn.errors import DataError
+from phcgnn.data.metadata import NO_CLASS
+from phcgnn.errors import DataError, ShapeError
 
-__all__ = ["FlatDataset", "flatten"]
+__all__ = ["FlatDataset", "class_numbers", "flatten"]
 
 BLOCK = 2_000_000
 """Edges, about, that are handed over at once."""
@@ -29,6 +30,7 @@ class FlatDataset:
         - **x:** ``(V, F_node)``, **edge_index:** ``(2, E)``, **edge_attr:** ``(E, F_edge)``
         - **node_counts**, **edge_counts:** ``(G,)``, int64
         - **y:** as the data set has it, graphs or nodes end to end; **pos:** ``(V, D)``
+        - **y_counts:** ``(G,)``, int64: how many numbers of ``y`` are each graph's
     """
 
     x: Tensor
@@ -38,6 +40,12 @@ class FlatDataset:
     edge_counts: Tensor
     y: Tensor | None
     pos: Tensor | None
+    y_counts: Tensor | None = None
+
+    def require_targets(self, expected: Tensor) -> None:
+        """Check that each graph has as many targets as it should, and not only all of them together."""
+        if self.y_counts is not None:
+            _require_counts("y", self.y_counts, expected, "numbers")
 
     def chunks(self) -> Iterator[FlatGraphs]:
         """Yield the graphs in runs of bounded size."""
@@ -54,7 +62,7 @@ class FlatDataset:
             yield FlatGraphs(
                 x=self.x[v].numpy(),
                 node_counts=_int64(self.node_counts[first:last]),
-                edge_index=self.edge_index[:, e].to(torch.int32).numpy(),
+                edge_index=_narrow(self.edge_index[:, e]).numpy(),
                 edge_attr=self.edge_attr[e].numpy(),
                 edge_counts=_int64(self.edge_counts[first:last]),
             )
@@ -92,14 +100,19 @@ def _from_memory(dataset: InMemoryDataset) -> FlatDataset | None:
     nodes, edges = int(node_counts.sum()), int(edge_counts.sum())
     x = data.x if "x" in slices else None
     edge_attr = data.edge_attr if "edge_attr" in slices else None
+    for name, counts in (("edge_attr", edge_counts), ("pos", node_counts)):
+        if name in slices:
+            _require_counts(name, slices[name].diff(), counts)
+    y = data.y if "y" in slices and isinstance(data.y, Tensor) else None
     return FlatDataset(
         x=_matrix(x, nodes),
         edge_index=data.edge_index,
         edge_attr=_matrix(edge_attr, edges),
         node_counts=node_counts,
         edge_counts=edge_counts,
-        y=data.y if "y" in slices and isinstance(data.y, Tensor) else None,
+        y=y,
         pos=data.pos if "pos" in slices else None,
+        y_counts=None if y is None else slices["y"].diff() * (y.numel() // max(len(y), 1) if y.dim() else 1),
     )
 
 
@@ -108,16 +121,35 @@ def _from_graphs(graphs: Iterable[Data]) -> FlatDataset:
     lacking: dict[str, int] = {}
     node_counts: list[int] = []
     edge_counts: list[int] = []
+    y_counts: list[int] = []
     for number, data in enumerate(graphs):
         if not isinstance(data, Data):
             raise TypeError(f"GraphStore: graph {number} must be a torch_geometric Data, got {type(data).__name__}.")
-        edges = 0 if data.edge_index is None else data.edge_index.shape[1]
-        node_counts.append(_count_nodes(data, number))
+        nodes, edges = _count_nodes(data, number), _count_edges(data, number)
+        node_counts.append(nodes)
         edge_counts.append(edges)
+        y_counts.append(0)
         for name, found in parts.items():
             value = data.get(name)
             if value is not None:
-                found.append(_rows(value))
+                rows = _rows(value, name, number)
+                if name == "y":
+                    y_counts[-1] = rows.numel()
+                elif name != "edge_index":
+                    count = edges if name == "edge_attr" else nodes
+                    if len(rows) != count:
+                        kind = "edges" if name == "edge_attr" else "nodes"
+                        raise DataError(
+                            f"GraphStore: `{name}` of graph {number} has {len(rows)} rows, but it has {count} {kind}."
+                        )
+                    if not count and rows.dim() == 1:
+                        continue  # an empty vector says nothing of the width
+                if found and rows.shape[1:] != found[0].shape[1:] and name not in ("y", "edge_index"):
+                    raise DataError(
+                        f"GraphStore: `{name}` of graph {number} has shape {tuple(rows.shape)}, and that of an earlier "
+                        f"graph {tuple(found[0].shape)}; all rows must be of one width."
+                    )
+                found.append(rows)
             elif edges or not name.startswith("edge_"):  # a graph without edges needs to say nothing of them
                 lacking.setdefault(name, number)
     for name, number in lacking.items():
@@ -135,6 +167,7 @@ def _from_graphs(graphs: Iterable[Data]) -> FlatDataset:
         edge_counts=torch.tensor(edge_counts, dtype=torch.int64),
         y=joined["y"],
         pos=joined["pos"],
+        y_counts=None if joined["y"] is None else torch.tensor(y_counts, dtype=torch.int64),
     )
 
 
@@ -145,14 +178,68 @@ def _count_nodes(data: Data, number: int) -> int:
     return nodes
 
 
-def _rows(value: Tensor | float) -> Tensor:
-    tensor = torch.as_tensor(value).detach().cpu()
+def _count_edges(data: Data, number: int) -> int:
+    edge_index = data.edge_index
+    if edge_index is None:
+        if "adj_t" in data:
+            raise DataError(
+                f"GraphStore: graph {number} keeps its edges in `adj_t`; leave ToSparseTensor out, a store takes "
+                "`edge_index`."
+            )
+        return 0
+    if edge_index.dim() != 2 or len(edge_index) != 2:
+        raise ShapeError(f"GraphStore: `edge_index` of graph {number}", got=edge_index.shape, expected=(2, "edges"))
+    return edge_index.shape[1]
+
+
+def _rows(value: Tensor | float, name: str, number: int) -> Tensor:
+    try:
+        tensor = torch.as_tensor(value).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"GraphStore: `{name}` of graph {number} must be a tensor or a number, got {type(value).__name__}."
+        ) from None
     return tensor[None] if tensor.dim() == 0 else tensor
+
+
+def _require_counts(name: str, found: Tensor, expected: Tensor, what: str = "rows") -> None:
+    wrong = (found != expected).nonzero().flatten()
+    if len(wrong):
+        number = int(wrong[0])
+        raise DataError(
+            f"GraphStore: `{name}` of graph {number} has {int(found[number])} {what}, expected {int(expected[number])}."
+        )
+
+
+def _narrow(edge_index: Tensor) -> Tensor:
+    """Return int32, but leave alone what would change by it, which the checks behind refuse by name."""
+    if edge_index.dtype != torch.int64 or not edge_index.numel():
+        return edge_index
+    limits = torch.iinfo(torch.int32)
+    fits = int(edge_index.min()) >= limits.min and int(edge_index.max()) <= limits.max
+    return edge_index.to(torch.int32) if fits else edge_index
+
+
+def class_numbers(y: Tensor) -> Tensor:
+    """Return classes as int64, NaN as the number that says that there is none.
+
+    >>> class_numbers(torch.tensor([2.0, float("nan")]))
+    tensor([   2, -100])
+    """
+    if not y.is_floating_point():
+        return y.to(torch.int64)
+    gap = y.isnan()
+    odd = (~gap & (y != y.round())).nonzero()
+    if len(odd):
+        raise DataError(f"a class is a whole number, got {y[tuple(odd[0].tolist())].item()} in row {int(odd[0][0])}.")
+    return torch.where(gap, NO_CLASS, y).to(torch.int64)
 
 
 def _matrix(values: Tensor | None, rows: int) -> Tensor:
     if values is None:
         return torch.empty(rows, 0)
+    if values.dtype == torch.bfloat16:
+        values = values.float()  # numpy does not know it
     return values[:, None] if values.dim() == 1 else values
 
 

@@ -15,7 +15,15 @@ from phcgnn.data.flat import FlatGraphs
 from phcgnn.data.metadata import NO_CLASS, Features, StoreMetadata
 from phcgnn.errors import DataError, ShapeError
 
-__all__ = ["require_features", "require_flat", "require_packed", "require_rows", "require_splits", "require_targets"]
+__all__ = [
+    "require_features",
+    "require_flat",
+    "require_packed",
+    "require_rows",
+    "require_shapes",
+    "require_splits",
+    "require_targets",
+]
 
 Array = npt.NDArray[Any]
 
@@ -76,7 +84,7 @@ def require_features(values: Array, features: Features, kind: str, ends: Array |
         first: The number of the first graph.
     """
     declared = f"`{kind}_features` are declared as {features}"
-    width = 0 if features is None else len(features) if isinstance(features, tuple) else features
+    width = _width(features)
     if values.shape[1] != width:
         raise ShapeError(f"the {kind} features", got=values.shape, expected=("*", width), hint=declared)
     if not values.size:
@@ -120,6 +128,32 @@ def require_packed(parts: Mapping[str, Tensor], metadata: StoreMetadata) -> None
         destination = flat.edge_index[1] + np.repeat(node_ptr[first:last], flat.edge_counts)
         if (destination[1:] < destination[:-1]).any():
             raise DataError(f"the edges of graphs {first} to {last - 1} are not sorted by destination.")
+
+
+def require_shapes(x: Tensor, edge_index: Tensor, edge_attr: Tensor, metadata: StoreMetadata) -> None:
+    """Check the shapes and types of a whole store's features and edges, which costs nothing however large it is."""
+    edges = edge_index.shape[-1] if edge_index.dim() else 0
+    if tuple(edge_index.shape) != (2, edges):
+        raise ShapeError("`edge_index`", got=edge_index.shape, expected=(2, "edges"))
+    if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
+        raise TypeError(f"`edge_index` must hold integers, got {edge_index.dtype}.")
+    for name, values, features in (
+        ("x", x, metadata.node_features),
+        ("edge_attr", edge_attr, metadata.edge_features),
+    ):
+        width = _width(features)
+        if values.dim() != 2 or values.shape[1] != width or (name == "edge_attr" and len(values) != edges):
+            rows = edges if name == "edge_attr" else "nodes"
+            raise ShapeError(f"`{name}`", got=values.shape, expected=(rows, width))
+        if isinstance(features, int):
+            if values.dtype != torch.float32:
+                raise TypeError(f"`{name}` must be float32, since its features are real numbers, got {values.dtype}.")
+        elif features is not None and (values.is_floating_point() or values.dtype in (torch.bool, torch.complex64)):
+            raise TypeError(f"`{name}` must be integers, since its features are categories, got {values.dtype}.")
+
+
+def _width(features: Features) -> int:
+    return 0 if features is None else len(features) if isinstance(features, tuple) else features
 
 
 def require_rows(name: str, values: Tensor, rows: int, columns: int | None = None) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import http.server
+import os
 import shutil
 import threading
 import zipfile
@@ -9,6 +11,7 @@ import pytest
 from torch_geometric.datasets import ZINC, GNNBenchmarkDataset
 
 from phcgnn.data.benchmarks import DATASETS, files
+from phcgnn.data.benchmarks.base import official_reader
 from phcgnn.data.benchmarks.files import Remote, damaged, provide
 from phcgnn.data.progress import silent
 from phcgnn.errors import DataError
@@ -146,7 +149,8 @@ def test_ogb_is_unpacked_from_an_archive_put_there_by_hand(tmp_path, no_network)
     [
         (
             "zinc",
-            r"train\.pickle, val\.pickle, .* in .*ZINC/raw are missing.*put it at .*ZINC/molecules\.zip",
+            r"train\.pickle, val\.pickle, .* in .*ZINC/raw are missing.*put it at .*ZINC/molecules\.zip "
+            r"\(likewise http\S+train\.index at \S+ZINC/raw/train\.index, .*val\.index, .*test\.index\), and run again",
         ),
         ("mnist", r"MNIST_v2\.pt in .*MNIST/raw is missing.*put it at .*MNIST/raw/MNIST_v2\.zip"),
         ("molpcba", r"raw/edge\.csv\.gz, .* and \d more in .*ogbg_molpcba are missing.*put it at .*pcba\.zip"),
@@ -219,3 +223,18 @@ def test_ogb_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ogb.graphproppred", None)
     with pytest.raises(DataError, match=r"molhiv is read by the package ogb, .* pip install 'phcgnn\[ogb\]'"):
         DATASETS["molhiv"].load(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_place_where_the_official_loader_cannot_write_is_not_called_damaged(tmp_path, number):
+    cache = tmp_path / "processed"
+    cache.mkdir()
+    with (
+        pytest.raises(
+            DataError, match=r"processed/data\.pt cannot be written \(.*copy the folder .* point --root there"
+        ),
+        official_reader(tmp_path, [], cache),
+    ):
+        raise OSError(number, os.strerror(number), str(cache / "data.pt"))
+    with pytest.raises(DataError, match=r"processed cannot be written"), official_reader(tmp_path, [], cache):
+        raise OSError(number, os.strerror(number))

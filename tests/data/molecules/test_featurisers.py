@@ -79,9 +79,24 @@ def test_nothing_is_written_to_the_terminal_and_the_log_is_left_as_it_was(capfd)
     assert "SMILES Parse Error" in capfd.readouterr().err
 
 
+HOSTILE = [
+    *("[CH99999]", "[99999999999C]", "C%(99999999999)C", "(" * 9000, "[" * 9000, "\ud800", "C\0C", "\x7f", "%", "{}"),
+    *("C1CC", "C=#C", "[Zz]", "C->C", "|$$|", "C |", "-", "/", "C\\"),
+]
+
+
+@pytest.mark.parametrize("name", list(FEATURISERS))
+def test_no_text_whatsoever_stops_the_others(name):
+    graphs, errors = featuriser(name)([*HOSTILE, "CC"])
+    assert graphs.node_counts[-1] == 2
+    assert len(graphs) + len(errors) == len(HOSTILE) + 1
+    assert {error.index for error in errors} >= {0, 1, 2, 3, 4, 5}
+    assert all(error.reason for error in errors)
+
+
 def test_a_text_of_ten_million_characters_is_an_error_of_one_line():
     _, errors = featuriser("ogb")(["C" * 10_000_000])
-    assert errors[0].reason == "10,000,000 characters are more than the 100,000 tried as one SMILES"
+    assert errors[0].reason == "10,000,000 characters are more than the 20,000 tried as one SMILES"
 
 
 def test_unknown_names_and_versions_name_what_there_is():

@@ -51,7 +51,7 @@ def test_no(cell):
     assert parse_label(cell) == 0.0
 
 
-@pytest.mark.parametrize("cell", ["2", "-1", "0.5", "active", "1e-9"])
+@pytest.mark.parametrize("cell", ["2", "-1", "0.5", "active", "1e-9", "0_0"])
 def test_neither_yes_nor_no(cell):
     with pytest.raises(ValueError, match="not a yes or no"):
         parse_label(cell)
@@ -61,3 +61,8 @@ def test_classes_are_ordered_as_people_would():
     assert class_names(["10", 9, "2.0", "2"]) == ("2", "9", "10")
     assert class_names(["b", "10", "a "]) == ("10", "a", "b")
     assert class_names(["0.5", "1"]) == ("0.5", "1")
+
+
+def test_names_that_only_look_like_one_number_stay_apart():
+    assert class_names(["1_0", "10", "9"]) == ("9", "10", "1_0")
+    assert class_names(["1e30", "1e0"]) == ("1", "1e30")

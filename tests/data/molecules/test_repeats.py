@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phcgnn.data.molecules import contradictions, featuriser
+from phcgnn.data.molecules import Contradiction, contradictions, featuriser
 from phcgnn.data.molecules.repeats import graph_keys
 
 pytest.importorskip("rdkit")
@@ -22,6 +22,13 @@ def test_spelling_does_not_hide_a_molecule_and_a_mirror_image_is_another(by):
     assert find([0, 1, 2, 9, 0, 2, 1], by=by) == [((0, 3), (0,))]
     assert find([0, 1, 2, 0, 9, 2, 1], by=by) == []
     assert find([0, 8, 2, 9, 0, 7, 1], by=by) == [((0, 3), (0,)), ((1, 6), (0,)), ((2, 5), (0,))]
+
+
+def test_runs_of_graphs_are_one_table():
+    smiles, made = ["CCO", "C", "OCC", "CO"], featuriser("ogb")
+    runs = [made(smiles[:2])[0], made(smiles[2:])[0]]
+    found = contradictions(smiles, np.array([[1.0], [0.0], [0.0], [1.0]]), runs)
+    assert found == [Contradiction((0, 2), (0,))]
 
 
 def test_a_gap_contradicts_nothing():

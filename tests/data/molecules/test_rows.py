@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from phcgnn.data.molecules.rows import open_rows, stream_rows
+from phcgnn.data.molecules.rows import find_column, open_rows, stream_rows
 
 SDF = """ethanol
      RDKit          2D
@@ -133,6 +133,24 @@ def test_a_gzip_file_that_is_cut_off():
         read(data[: len(data) // 2])
 
 
+@pytest.mark.parametrize("format", ["csv", "smi", "sdf"])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda b: b[:5], lambda b: b[:12], lambda b: b[:-9], lambda b: b[:-8] + bytes(8), lambda b: b + b"garbage"],
+    ids=["head", "first bytes", "end", "checksum", "more behind it"],
+)
+def test_a_damaged_gzip_file_is_one_message(format, damage):
+    data = damage(gzip.compress(b"smiles\ty\nCCO\t1\n$$$$\n"))
+    with pytest.raises(ValueError, match=r"input: the gzip file is damaged or cut off: .*Fetch or write it again"):
+        list(open_rows(io.BytesIO(data), format=format))
+
+
+def test_a_name_is_found_however_its_letters_are_composed():
+    assert find_column("t.csv", ["y", "lo\u0308slich"], "l\u00f6slich") == 1
+    with pytest.raises(ValueError, match="2 columns are called"):
+        find_column("t.csv", ["l\u00f6slich", "lo\u0308slich"], "l\u00f6slich")
+
+
 def test_a_file_of_the_callers_stays_open():
     file = io.BytesIO(b"smiles\nC\n")
     with open_rows(file) as rows:
@@ -171,6 +189,13 @@ def test_sdf_with_a_broken_record_and_one_without_atoms(end, zipped):
     assert rows[1][0] == 2
 
 
+def test_an_sdf_title_may_begin_with_anything():
+    pytest.importorskip("rdkit")
+    for title in (">ethanol", "M  END"):
+        _, rows = read(SDF.replace("ethanol", title, 1), format="sdf")
+        assert [cells[:3] for _, _, cells, _ in rows] == [["CCO", title, "1.1"]]
+
+
 def test_sdf_whose_own_fields_are_called_smiles_and_name():
     pytest.importorskip("rdkit")
     columns, rows = read(SDF.replace("logS", "SMILES").replace("note", "Name"), format="sdf")
@@ -195,6 +220,15 @@ def test_parquet(tmp_path):
     path.write_bytes(b"no parquet at all, but long enough to be looked at")
     with pytest.raises(ValueError, match="not a Parquet file"):
         open_rows(path)
+
+
+def test_parquet_texts_that_are_not_marked_as_such(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"smiles": [b"CCO", None, b"C"], "name": [b"\xc3\xb6", b"\xf6", b""], "y": [1, None, 2]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    with open_rows(tmp_path / "a.parquet") as rows:
+        assert [row.cells for row in rows] == [["CCO", "ö", "1"], ["", "ö", ""], ["C", "", "2"]]
 
 
 def test_a_name_with_no_known_ending_and_a_file_that_is_not_there(tmp_path):
@@ -235,17 +269,15 @@ def test_columns_that_are_not_there_are_answered_with_those_that_are():
 
 
 @pytest.mark.parametrize("format, data", [("csv", "smiles\nCCO\n"), ("smi", "CCO x\n"), ("sdf", SDF)])
-def test_standard_input(format, data):
+def test_standard_input(format, data, monkeypatch):
     pytest.importorskip("rdkit")
-    script = (
-        "import sys; from phcgnn.data.molecules.rows import stream_rows\n"
-        f"for part in stream_rows('-', format={format!r}): sys.stdout.write(repr(part.smiles))"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], input=data, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "['CCO']"
+    end, begin = os.pipe()
+    os.write(begin, data.encode())
+    os.close(begin)
+    with open(end, encoding="utf-8") as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        assert [part.smiles for part in stream_rows("-", format=format)] == [["CCO"]]
+        assert not pipe.buffer.closed
 
 
 @pytest.mark.slow

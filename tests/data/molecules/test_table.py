@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -246,3 +247,16 @@ def test_a_bad_row_reads_like_a_sentence():
     assert shorten("x" * 60) == "x" * 60
     assert shorten("x" * 61) == "x" * 44 + "…(61 characters)"
     assert shorten(shorten("x" * 10**7)) == shorten("x" * 10**7)  # a second time, the length would be another
+
+
+def test_a_row_costs_its_smiles_and_its_numbers():
+    rows = 20_000
+    data = b"smiles,a,b,w\n" + b"".join(b"%s,%d.5,,2\n" % (b"C" * (20 + i % 20), i) for i in range(rows))
+    tracemalloc.start()
+    table = read_table(io.BytesIO(data), target_columns=["a", "b"], weight_column="w", on_invalid="defer")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(table) == rows
+    text = 49 + 30 + 8  # a str of 30 characters, and the place in a list that holds it
+    numbers = 2 * (8 + 4) + 2 * 2 * 8 + (8 + 4)  # targets as read and as kept, row and line twice, the weight
+    assert peak / rows < 1.5 * (text + numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import itertools
 import warnings
@@ -17,7 +18,7 @@ from phcgnn.data.benchmarks.files import damaged
 from phcgnn.data.graphs import GraphStore
 from phcgnn.data.metadata import StoreMetadata
 from phcgnn.data.progress import Progress, silent
-from phcgnn.data.pyg import FlatDataset
+from phcgnn.data.pyg import FlatDataset, class_numbers
 from phcgnn.errors import DataError
 from phcgnn.registry import Registry
 
@@ -79,16 +80,33 @@ def official_reader(folder: Path, files: Sequence[str], cache: Path) -> Iterator
         ):
             warnings.simplefilter("ignore")
             yield
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise _unreadable(folder, files, cache, error) from error
+        where = error.filename or cache
+        raise DataError(
+            f"{where} cannot be written ({error.strerror}), where the official loader keeps what it made of {folder}: "
+            "make room or give yourself the right to write there, or copy the folder to where you may, point --root "
+            "there, and run again."
+        ) from error
     except Exception as error:  # whatever a loader makes of a damaged file
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no reason given')}"
-        if broken := damaged(folder, files):
-            names = ", ".join(str(folder / name) for name in broken)
-            advice = f"{names} is cut short or damaged; replace it by a complete copy"
-        elif cache.is_dir():
-            advice = f"perhaps {cache} is left from a run that was interrupted; delete it"
-        else:
-            advice = "replace it by a complete copy"
-        raise DataError(f"{folder} cannot be read ({reason}): {advice}, and run again.") from error
+        raise _unreadable(folder, files, cache, error) from error
+
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+
+
+def _unreadable(folder: Path, files: Sequence[str], cache: Path, error: Exception) -> DataError:
+    """Say what is wrong with the files, as far as they can tell, and what to do."""
+    reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no reason given')}"
+    if broken := damaged(folder, files):
+        names = ", ".join(str(folder / name) for name in broken)
+        advice = f"{names} is cut short or damaged; replace it by a complete copy"
+    elif cache.is_dir():
+        advice = f"perhaps {cache} is left from a run that was interrupted; delete it"
+    else:
+        advice = "replace it by a complete copy"
+    return DataError(f"{folder} cannot be read ({reason}): {advice}, and run again.")
 
 
 def store_of_splits(parts: Mapping[str, FlatDataset], metadata: StoreMetadata) -> GraphStore:
@@ -99,7 +117,7 @@ def store_of_splits(parts: Mapping[str, FlatDataset], metadata: StoreMetadata) -
     return GraphStore.from_flat(
         itertools.chain.from_iterable(part.chunks() for part in parts.values()),
         metadata=metadata,
-        y=y[:, 0].long() if metadata.task == "multiclass" else y.float(),
+        y=class_numbers(y[:, 0]) if metadata.task == "multiclass" else y.float(),
         splits=dict(zip(parts, _runs(counts), strict=True)),
     )
 

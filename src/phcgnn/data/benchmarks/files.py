@@ -33,11 +33,13 @@ class Remote:
         url: A zip archive, or a single file.
         archive: Where the download lies, and where a copy fetched by hand is looked for.
         inner: The folder inside the archive that becomes the wanted folder; ``""`` for all of it.
+        gives: The names of the wanted files that come from here; empty for all of them.
     """
 
     url: str
     archive: Path
     inner: str = ""
+    gives: tuple[str, ...] = ()
 
 
 def provide(folder: Path, files: Sequence[str], remotes: Sequence[Remote], progress: Progress) -> None:
@@ -45,11 +47,9 @@ def provide(folder: Path, files: Sequence[str], remotes: Sequence[Remote], progr
 
     A file gets its name only once it is complete, so an interrupted run leaves nothing that looks finished.
     """
-    if not _missing(folder, files):
-        return
-    for remote in remotes:
-        if not _missing(folder, files):
-            return
+    for number, remote in enumerate(remotes):
+        if not _missing(folder, remote.gives or files):
+            continue
         fetched = not remote.archive.is_file()
         if fetched:
             try:
@@ -57,10 +57,16 @@ def provide(folder: Path, files: Sequence[str], remotes: Sequence[Remote], progr
             except (OSError, http.client.HTTPException) as error:
                 if isinstance(error, urllib.error.HTTPError):
                     error.close()  # it holds the answer open
+                others = [
+                    f"{other.url} at {other.archive.absolute()}"
+                    for other in remotes[number + 1 :]
+                    if _missing(folder, other.gives or files) and not other.archive.is_file()
+                ]
+                likewise = f" (likewise {', '.join(others)})" if others else ""
                 raise DataError(
                     f"{_listed(folder, files)} missing, and {remote.url} cannot be fetched ({error}). Fetch it on "
-                    f"another machine, put it at {remote.archive.absolute()}, and run again; or point --root at a "
-                    "folder that has these files."
+                    f"another machine, put it at {remote.archive.absolute()}{likewise}, and run again; or point --root "
+                    "at a folder that has these files."
                 ) from error
         if remote.archive.suffix == ".zip":
             _unpack(remote, folder)

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import gzip
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from phcgnn.data.benchmarks.files import Remote, provide
 from phcgnn.data.graphs import GraphStore
 from phcgnn.data.metadata import StoreMetadata
 from phcgnn.data.progress import Progress
-from phcgnn.data.pyg import flatten
+from phcgnn.data.pyg import class_numbers, flatten
 from phcgnn.errors import DataError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class OpenGraphBenchmark(Benchmark):
         return GraphStore.from_flat(
             flat.chunks(),
             metadata=metadata,
-            y=flat.y[:, 0].long() if metadata.task == "multiclass" else flat.y.float(),
+            y=class_numbers(flat.y[:, 0]) if metadata.task == "multiclass" else flat.y.float(),
             splits=split,
             smiles=smiles if smiles is not None and len(smiles) == len(flat.node_counts) else None,
         )
@@ -123,10 +124,27 @@ def _read(name: str, root: Path) -> tuple[PygGraphPropPredDataset, dict[str, Ten
     """
     from ogb.graphproppred import PygGraphPropPredDataset
 
-    with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+    with _declared_safe(Data, DataEdgeAttr, DataTensorAttr, GlobalStorage):
         dataset = PygGraphPropPredDataset(name, root=str(root))
         found = dataset.get_idx_split()
     return dataset, {ours: torch.as_tensor(found[theirs], dtype=torch.int64) for ours, theirs in SPLITS.items()}
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@contextlib.contextmanager
+def _declared_safe(*classes: type) -> Iterator[None]:
+    """Let ``torch.load`` take classes, and afterwards no others than before.
+
+    Torch's list is one for all threads, and leaving :class:`torch.serialization.safe_globals` takes its classes off the
+    list even where PyG, or the user, had put them there before; so only what is missing is added, by one thread at a
+    time.
+    """
+    with _ONE_AT_A_TIME:
+        known = torch.serialization.get_safe_globals()
+        with torch.serialization.safe_globals([one for one in classes if one not in known]):
+            yield
 
 
 def _mapping(folder: Path) -> tuple[tuple[str, ...], list[str] | None]:

@@ -46,11 +46,11 @@ class Zinc(Benchmark):
         """Read ``root/ZINC``."""
         folder = root / "ZINC"
         raw = folder / "raw"
-        archive = Remote(OfficialZINC.url, folder / "molecules.zip", "molecules")
-        provide(raw, [f"{split}.pickle" for split in SPLITS], [archive], progress)
-        for split in SPLITS:
-            remote = Remote(OfficialZINC.split_url.format(split), raw / f"{split}.index")
-            provide(raw, [remote.archive.name], [remote], progress)
+        pickles, indices = (tuple(f"{split}.{kind}" for split in SPLITS) for kind in ("pickle", "index"))
+        remotes = [Remote(OfficialZINC.url, folder / "molecules.zip", "molecules", gives=pickles)]
+        for split, index in zip(SPLITS, indices, strict=True):
+            remotes.append(Remote(OfficialZINC.split_url.format(split), raw / index, gives=(index,)))
+        provide(raw, [*pickles, *indices], remotes, progress)
         parts = {}
         for number, split in enumerate(SPLITS):
             progress(f"reading {split}", number, len(SPLITS))

@@ -117,7 +117,7 @@ def prepare_table(
     made = featuriser(by)
     graphs, refused = _graphs(table, made, workers, progress)
     # Only the rows that have a graph can be compared; a refused one is listed by itself.
-    readable = table.take(np.setdiff1d(np.arange(len(table)), [place for place, _ in refused]))
+    readable = table.take(np.setdiff1d(np.arange(len(table)), [place for place, _ in refused])) if refused else table
     found = _contradictions(readable, graphs)
     keep_repeats = repeats == "keep" or (repeats is None and table.task == "regression")
     contradictory = [] if keep_repeats else [row for one in found for row in _describe(readable, one)]
@@ -173,12 +173,10 @@ def _graphs(
 
 
 def _contradictions(table: MoleculeTable, graphs: list[FlatGraphs]) -> list[Contradiction]:
-    from phcgnn.data.molecules.featurisers import concatenate
-
     if not len(table):
         return []
     gap: Any = NO_CLASS if table.task == "multiclass" else np.nan
-    return contradictions(table.smiles, table.y, concatenate(graphs), gap=gap)
+    return contradictions(table.smiles, table.y, graphs, gap=gap)
 
 
 def _describe(table: MoleculeTable, one: Contradiction) -> list[BadRow]:

@@ -11,6 +11,8 @@ _GAPS = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"))
 _YES = frozenset(("1", "true", "yes"))
 _NO = frozenset(("0", "false", "no"))
 _LARGEST = 3.4e38
+_EXACT = 2**53
+"""Up to here a float tells every whole number from its neighbours."""
 
 
 def is_gap(cell: object) -> bool:
@@ -59,7 +61,7 @@ def parse_label(cell: object) -> float:
     if text in _NO:
         return 0.0
     try:
-        value = float(text)
+        value = math.nan if "_" in text else float(text)
     except ValueError:
         value = math.nan
     if value not in (0.0, 1.0):
@@ -75,7 +77,7 @@ def class_names(cells: Sequence[object]) -> tuple[str, ...]:
     """
     names = {class_name(cell) for cell in cells}
     try:
-        return tuple(sorted(names, key=int))
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
     except ValueError:
         return tuple(sorted(names))
 
@@ -84,10 +86,10 @@ def class_name(cell: object) -> str:
     """Return the name of a class as it is recorded; a whole number loses its ``.0``."""
     text = str(cell).strip()
     try:
-        value = float(text)
+        value = math.nan if "_" in text else float(text)  # Python reads 1_0 as 10
     except ValueError:
         return text
-    return str(int(value)) if value.is_integer() else text
+    return str(int(value)) if value.is_integer() and abs(value) < _EXACT else text
 
 
 def _hint(text: str) -> str:

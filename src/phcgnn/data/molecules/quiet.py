@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["MAX_SMILES", "quiet_rdkit", "read_smiles", "shorten", "why_unreadable"]
+__all__ = ["MAX_SMILES", "chemistry_problems", "quiet_rdkit", "read_smiles", "shorten", "why_unreadable"]
 
-MAX_SMILES = 100_000
-"""The most characters that are tried as one SMILES: titin's would fit three times; a cell of 10 MB is a broken file."""
+MAX_SMILES = 20_000
+"""The most characters that are tried as one SMILES. Thousands of small rings take RDKit a time that grows faster than
+their number: 20,000 characters of them some seconds, 100,000 many minutes, for one row."""
 
 
 @contextmanager
@@ -37,7 +38,12 @@ def read_smiles(smiles: str) -> Any:
     """
     from rdkit import Chem
 
-    return Chem.MolFromSmiles(smiles) if len(smiles) <= MAX_SMILES else None
+    if len(smiles) > MAX_SMILES:
+        return None
+    try:
+        return Chem.MolFromSmiles(smiles)
+    except (RuntimeError, UnicodeEncodeError, ValueError):  # a check inside RDKit that failed; half a surrogate pair
+        return None
 
 
 def why_unreadable(smiles: str) -> str:
@@ -52,10 +58,31 @@ def why_unreadable(smiles: str) -> str:
 
     if len(smiles) > MAX_SMILES:
         return f"{len(smiles):,} characters are more than the {MAX_SMILES:,} tried as one SMILES"
-    with quiet_rdkit():
-        molecule = Chem.MolFromSmiles(smiles, sanitize=False)
-        problems = [] if molecule is None else Chem.DetectChemistryProblems(molecule)
-    return "; ".join(problem.Message() for problem in problems) or "not a SMILES that RDKit can read"
+    try:
+        with quiet_rdkit():
+            found = chemistry_problems(Chem.MolFromSmiles(smiles, sanitize=False))
+    except (RuntimeError, UnicodeEncodeError, ValueError):  # as above
+        found = ""
+    return found or "not a SMILES that RDKit can read"
+
+
+def chemistry_problems(molecule: Any) -> str:
+    """Return what keeps RDKit from sanitising a molecule, or nothing where it cannot tell.
+
+    >>> from rdkit import Chem
+    >>> chemistry_problems(Chem.MolFromSmiles("CF(C)", sanitize=False))
+    'Explicit valence for atom # 1 F, 2, is greater than permitted'
+    >>> chemistry_problems(None)
+    ''
+    """
+    from rdkit import Chem
+
+    if molecule is None:
+        return ""
+    try:
+        return "; ".join(problem.Message() for problem in Chem.DetectChemistryProblems(molecule))
+    except RuntimeError:  # [CH99999]: it stumbles over its own check
+        return ""
 
 
 def shorten(value: object, width: int = 60) -> str:

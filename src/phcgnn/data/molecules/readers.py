@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from phcgnn.data.molecules.quiet import quiet_rdkit
+from phcgnn.data.molecules.quiet import chemistry_problems, quiet_rdkit
 from phcgnn.data.molecules.rows import EMPTY, Reader, Row, Rows
 
 __all__ = ["LARGEST_CELL", "READERS", "open_binary"]
@@ -170,7 +170,10 @@ def _sdf_rows(text: Iterator[str], fields: list[str]) -> Iterator[Row]:
 def _sdf_row(record: list[str], fields: list[str], number: int, line: int) -> Row:
     from rdkit import Chem
 
-    end = next((i for i, content in enumerate(record) if content.startswith(("M  END", ">"))), len(record))
+    head = 3  # a title, a line of its program and a remark may begin with anything
+    end = next(
+        (i for i, content in enumerate(record) if i >= head and content.startswith(("M  END", ">"))), len(record)
+    )
     values: dict[str, list[str]] = {}
     current: list[str] | None = None
     for content in record[end:]:
@@ -187,8 +190,7 @@ def _sdf_row(record: list[str], fields: list[str], number: int, line: int) -> Ro
         problem = ""
         if molecule is None:
             raw: Any = Chem.MolFromMolBlock(block, sanitize=False)
-            found = [] if raw is None else Chem.DetectChemistryProblems(raw)
-            problem = "; ".join(one.Message() for one in found) or "not a structure that RDKit can read"
+            problem = chemistry_problems(raw) or "not a structure that RDKit can read"
     cells = [smiles, record[0].strip() if record else "", *("\n".join(values.get(field, [])) for field in fields)]
     return Row(number, line, cells, problem)
 
@@ -213,8 +215,14 @@ def _parquet_rows(table: Any) -> Iterator[Row]:
     for batch in table.iter_batches(batch_size=4096):
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             number += 1
-            cells = ["" if value is None or value != value else str(value) for value in values]
+            cells = list(map(_parquet_cell, values))
             yield Row(number, None, cells, "" if any(cell.strip() for cell in cells) else EMPTY)
+
+
+def _parquet_cell(value: Any) -> str:
+    if isinstance(value, bytes):  # a column of texts that its writer did not mark as such
+        return value.decode("utf-8", errors=_LATIN)
+    return "" if value is None or value != value else str(value)
 
 
 READERS: dict[str, Reader] = {"csv": _read_csv, "smi": _read_smi, "sdf": _read_sdf, "parquet": _read_parquet}

@@ -32,7 +32,7 @@ class Contradiction:
 
 
 def contradictions(
-    smiles: Sequence[str], y: npt.NDArray[Any], graphs: FlatGraphs, *, gap: float = np.nan
+    smiles: Sequence[str], y: npt.NDArray[Any], graphs: FlatGraphs | Sequence[FlatGraphs], *, gap: float = np.nan
 ) -> list[Contradiction]:
     """Return the molecules that occur with different labels.
 
@@ -42,7 +42,7 @@ def contradictions(
     Args:
         smiles: One text a molecule.
         y: ``(G, T)`` or ``(G,)``.
-        graphs: Their graphs.
+        graphs: Their graphs, in one run or several.
         gap: The label that says that there is none.
 
     >>> from phcgnn.data.molecules import featuriser
@@ -52,11 +52,13 @@ def contradictions(
     """
     from rdkit import Chem
 
+    runs = [graphs] if isinstance(graphs, FlatGraphs) else graphs
+    keys = np.concatenate([graph_keys(run) for run in runs]) if runs else np.empty(0, np.uint64)
     labels = np.asarray(y, dtype=np.float64).reshape(len(smiles), -1)
     labels = np.where(labels == gap, np.nan, labels)
     found = []
     with quiet_rdkit():
-        for places in _groups(graph_keys(graphs).tolist()):
+        for places in _groups(keys.tolist()):
             if not _differing(labels[places]):
                 continue
             same: defaultdict[str, list[int]] = defaultdict(list)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import gzip
 import itertools
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -129,7 +130,7 @@ def open_rows(source: Source, *, format: Format | None = None, delimiter: str | 
         raise ValueError(f"{name}: `delimiter` is for CSV, and this is {kind.upper()}; leave it out.")
     if delimiter is not None and len(delimiter) != 1:
         raise ValueError(f"{name}: `delimiter` must be one character, got {delimiter!r}.")
-    with ExitStack() as stack:
+    with ExitStack() as stack, _whole(str(name)):
         rows = READERS[kind](str(name), open_binary(source, stack), stack, delimiter)
         rows.stack = stack.pop_all()
     return rows
@@ -182,9 +183,11 @@ def find_column(name: str, columns: Sequence[str], column: str) -> int:
     Traceback (most recent call last):
     ValueError: t.csv: there is no column 'logs'. Its columns are 'smiles', 'logS'. Did you mean 'logS'?
     """
+    columns = [unicodedata.normalize("NFC", other) for other in columns]  # ö is one letter, or an o and two dots
+    column = unicodedata.normalize("NFC", column)
     count = sum(other == column for other in columns)
     if count == 1:
-        return list(columns).index(column)
+        return columns.index(column)
     if count > 1:
         raise ValueError(f"{name}: {count} columns are called {column!r}; rename all but one.")
     folded = {other.strip().casefold(): other for other in columns}
@@ -206,16 +209,27 @@ def _is_file(source: Source) -> bool:
 def _without_tail(name: str, rows: Iterable[Row]) -> Iterator[Row]:
     """Leave out the empty rows behind the last row of data: they are how a file ends, and no rows."""
     held: list[Row] = []
+    source = iter(rows)
+    while True:
+        with _whole(name):
+            row = next(source, None)
+        if row is None:
+            return
+        if row.problem == EMPTY:
+            held.append(row)
+            continue
+        yield from held
+        held.clear()
+        yield row
+
+
+@contextmanager
+def _whole(name: str) -> Iterator[None]:
+    """Say in one line what a file cut short, or with something else behind its end, is."""
     try:
-        for row in rows:
-            if row.problem == EMPTY:
-                held.append(row)
-                continue
-            yield from held
-            held.clear()
-            yield row
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{name}: the gzip file is damaged or cut off: {error}") from None
+        raise ValueError(f"{name}: the gzip file is damaged or cut off: {error}. Fetch or write it again.") from None
 
 
 EMPTY = "the row is empty"

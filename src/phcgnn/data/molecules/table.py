@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,7 +73,8 @@ class MoleculeTable:
         keep = np.ones(len(self), dtype=bool)
         keep[[place for place, _ in bad]] = False
         everything = tuple(sorted((*self.bad, *(row for _, row in bad)), key=lambda row: row.row))
-        return replace(self.take(np.flatnonzero(keep)), bad=everything, settled=on_invalid != "defer")
+        left = self.take(np.flatnonzero(keep)) if bad else self
+        return replace(left, bad=everything, settled=on_invalid != "defer")
 
     def take(self, places: npt.NDArray[np.int64]) -> MoleculeTable:
         """Return the table of some of the rows, in the order given; what was bad stays listed."""
@@ -215,9 +217,10 @@ class _Checker:
     total: int = 0
     bad: list[BadRow] = field(default_factory=list)
     smiles: list[str] = field(default_factory=list)
-    labels: list[Any] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
+    classes: list[Any] = field(default_factory=list)
+    numbers: array[float] = field(default_factory=lambda: array("d"))  # of all targets, row by row
+    places: array[int] = field(default_factory=lambda: array("q"))
+    weights: array[float] = field(default_factory=lambda: array("d"))
     ids: list[str] = field(default_factory=list)
     split: list[str] = field(default_factory=list)
 
@@ -275,8 +278,8 @@ class _Checker:
             return
         self.total += 1
         self.smiles.append(text)
-        self.labels.append(values)
-        self.places.append((number, line or 0))
+        (self.classes if self.task == "multiclass" else self.numbers).extend(values)
+        self.places.extend((number, line or 0))
         if weight is not None:
             self.weights.append(weight_value)
         if identity is not None:
@@ -289,13 +292,12 @@ class _Checker:
             raise ValueError(f"{self.name}: the table has no rows, only a header.")
         classes = None
         if self.task == "multiclass":
-            labels = [values[0] for values in self.labels]
-            classes = class_names([label for label in labels if label is not None])
+            classes = class_names([label for label in self.classes if label is not None])
             index = {name: number for number, name in enumerate(classes)}
-            numbers = [NO_CLASS if label is None else index[class_name(label)] for label in labels]
+            numbers = [NO_CLASS if label is None else index[class_name(label)] for label in self.classes]
             y: npt.NDArray[Any] = np.array(numbers, dtype=np.int64)
         else:
-            y = np.array(self.labels, dtype=np.float32).reshape(-1, len(self.targets))
+            y = np.array(self.numbers, dtype=np.float32).reshape(-1, len(self.targets))
         places = np.array(self.places, dtype=np.int64).reshape(-1, 2)
         return MoleculeTable(
             name=self.name,
