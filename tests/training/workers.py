@@ -74,7 +74,7 @@ def run_until_signalled(store, out, model, training, report, *, number, again=Fa
     run_and_report(store, out, model, training, report, runtime=runtime, observer=Signalling())
 
 
-def be_rank(rank, count, port, target, *arguments, **options):
+def be_rank(rank, count, port, target, /, *arguments, **options):
     """Be one of several processes, as a launcher sets them up."""
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
