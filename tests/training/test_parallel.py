@@ -51,9 +51,7 @@ def test_two_processes_are_one_with_the_same_global_batch(stored, processes, tmp
         assert any("running_var" in name for name in expected["state"])
     for rank in range(2):
         got = found(tmp_path / f"two.{rank}")
-        torch.testing.assert_close(
-            torch.tensor(got["losses"]), torch.tensor(expected["losses"]), rtol=1e-9, atol=1e-10
-        )
+        torch.testing.assert_close(torch.tensor(got["losses"]), torch.tensor(expected["losses"]), rtol=1e-9, atol=1e-10)
         for name, value in expected["state"].items():
             torch.testing.assert_close(
                 torch.tensor(got["state"][name], dtype=torch.float64),
