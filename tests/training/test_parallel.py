@@ -85,7 +85,7 @@ def test_one_process_says_nothing():
 
 
 def test_a_run_of_two_processes_is_whole_and_resumes_to_the_same_bits(stored, processes, tmp_path):
-    """Through Fabric: the folder is written once, all test graphs are predicted, a stopped run ends as one left alone."""
+    """By Fabric: one folder, every test graph predicted, and a run in two parts ends as one in a single part."""
     runtime = {"devices": 2, "checkpoint_seconds": 0.0, "loggers": ()}
     options = {"runtime": runtime}
     with ranks(processes, 2, "run", stored, tmp_path / "whole", MODEL, TRAINING, **options) as both:

@@ -32,7 +32,9 @@ _log = logging.getLogger("phcgnn")
 def set_up_logging(*, quiet: bool, verbose: bool, log_file: Path | None) -> Console:
     """Send the package's log to stderr, and to a file if one is named; return the console of stderr."""
     console = Console(stderr=True, quiet=quiet)
-    _log.handlers.clear()
+    for old in _log.handlers[:]:
+        _log.removeHandler(old)
+        old.close()
     _log.setLevel(logging.DEBUG if verbose else logging.INFO)
     _log.propagate = False
     for name in ("lightning", "lightning.fabric", "lightning.pytorch"):  # which greet every process
