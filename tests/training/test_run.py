@@ -256,3 +256,23 @@ def test_without_a_test_split(store, tmp_path):
     result = train(store, tmp_path / "run", model=MODEL, config=CONFIG, runtime=CPU)
     assert list(result.scores) == ["val"]
     assert not (tmp_path / "run" / "test_predictions.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "epochs", "ended"),
+    [
+        ({"schedule": "step", "patience": 1, "factor": 0.1, "stop_lr": 5e-4}, 2, "the learning rate fell below 0.0005"),
+        ({"schedule": "cosine", "stop_lr": 1e-3}, 4, "all 4 epochs are done"),
+        (
+            {"epochs": 50, "lr": 1e-12, "stop_lr": 0.0, "stop_patience": 2},
+            None,
+            "no better validation score for 2 epochs",
+        ),
+        ({"max_time": 1e-9}, 1, "1e-09 seconds are over"),
+    ],
+)
+def test_why_it_ends(store, tmp_path, changes, epochs, ended):
+    result = train(store, tmp_path / "run", model=MODEL, config=dataclasses.replace(CONFIG, **changes), runtime=CPU)
+    assert result.ended == ended
+    assert epochs is None or result.epochs == epochs
+    assert result.epochs < 50
