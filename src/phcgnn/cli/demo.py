@@ -102,8 +102,7 @@ def _say_what_next(run: DemoRun) -> None:
         (f"predict --model {run.folder} -i molecules.csv -o predictions.csv", "a column a target"),
         ("train --help", "everything that can be set"),
     )
-    width = max(len(line) for line, _ in lines)
-    typer.echo("What next?\n" + "\n".join(f"  {command} {line:<{width}}  # {about}" for line, about in lines))
+    typer.echo("What next?" + "".join(f"\n  # {about}\n  {command} {line}" for line, about in lines))
 
 
 def _command() -> str:
