@@ -34,8 +34,7 @@ def found(path):
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("clip", [None, 0.5])
-@pytest.mark.parametrize("norm", [None, "component"])
+@pytest.mark.parametrize(("norm", "clip"), [(None, None), ("component", None), ("component", 0.5)])
 def test_two_processes_are_one_with_the_same_global_batch(stored, processes, tmp_path, norm, clip):
     """Losses, weights and running statistics, in float64: with labels missing, weights, penalties and clipping."""
     model = {**NETWORK, "norm": norm}

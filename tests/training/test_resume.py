@@ -91,8 +91,7 @@ def test_sigkill_at_random_moments(tiny, whole, processes, tmp_path):
     assert_same_run(whole, out)
 
 
-@pytest.mark.parametrize("saved", [1, 6])
-@pytest.mark.parametrize("where", ["fsync", "replace"])
+@pytest.mark.parametrize(("where", "saved"), [("fsync", 1), ("fsync", 6), ("replace", 6)])
 def test_sigkill_while_a_checkpoint_is_written(tiny, whole, processes, tmp_path, where, saved):
     """Before the bytes are on the disk, and before the file takes its name; at the first save, and at a later one."""
     out = tmp_path / "run"
