@@ -85,7 +85,7 @@ def processes():
     return context
 
 
-def start(context, target, *arguments, **options):
+def start(context, target, /, *arguments, **options):
     process = context.Process(target=target, args=arguments, kwargs=options, daemon=True)
     process.start()
     return process
@@ -99,7 +99,7 @@ def finish(process, seconds=120):
 
 
 @contextlib.contextmanager
-def ranks(context, count, target, *arguments, **options):
+def ranks(context, count, target, /, *arguments, **options):
     """Start several processes that train together."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

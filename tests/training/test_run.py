@@ -12,6 +12,7 @@ from phcgnn.errors import DataError
 from phcgnn.models.folder import load_model
 from phcgnn.training.checkpoint import read_checkpoint
 from phcgnn.training.config import TrainingConfig
+from phcgnn.training.loop import Observer
 from phcgnn.training.metrics import TASK_METRICS
 from phcgnn.training.run import model_config, train
 from phcgnn.training.runtime import Runtime
@@ -256,3 +257,59 @@ def test_without_a_test_split(store, tmp_path):
     result = train(store, tmp_path / "run", model=MODEL, config=CONFIG, runtime=CPU)
     assert list(result.scores) == ["val"]
     assert not (tmp_path / "run" / "test_predictions.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "epochs", "ended"),
+    [
+        ({"schedule": "step", "patience": 1, "factor": 0.1, "stop_lr": 5e-4}, 2, "the learning rate fell below 0.0005"),
+        ({"schedule": "cosine", "stop_lr": 1e-3}, 4, "all 4 epochs are done"),
+        (
+            {"epochs": 50, "lr": 1e-12, "stop_lr": 0.0, "stop_patience": 2},
+            None,
+            "no better validation score for 2 epochs",
+        ),
+        ({"max_time": 1e-9}, 1, "1e-09 seconds are over"),
+    ],
+)
+def test_why_it_ends(store, tmp_path, changes, epochs, ended):
+    result = train(store, tmp_path / "run", model=MODEL, config=dataclasses.replace(CONFIG, **changes), runtime=CPU)
+    assert result.ended == ended
+    assert epochs is None or result.epochs == epochs
+    assert result.epochs < 50
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("aggregation", ["sum", "softmax"])
+def test_deterministic_on_a_gpu(store, tmp_path, aggregation):
+    """The same seed gives the same bits, and a run that goes on ends as one in a single part."""
+    runtime = Runtime(device="cuda", loggers=(), deterministic=True, checkpoint_seconds=0.0)
+    model = {**MODEL, "aggregation": aggregation}
+    try:
+        for name in ("a", "b"):
+            train(store, tmp_path / name, model=model, config=CONFIG, runtime=runtime)
+        short = dataclasses.replace(CONFIG, epochs=2)
+        train(store, tmp_path / "c", model=model, config=short, runtime=runtime)
+        train(store, tmp_path / "c", model=model, config=CONFIG, runtime=runtime, resume=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert_same_weights(tmp_path / "a", tmp_path / "b")
+    assert_same_weights(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_step_on_a_gpu_never_waits_for_it(store, tmp_path):
+    """As torch itself sees it: whatever synchronises within an epoch's steps is an error."""
+
+    class Watch(Observer):
+        def batch(self, epoch, done, batches, graphs):
+            torch.cuda.set_sync_debug_mode("error" if epoch == 1 and done < batches else "default")
+
+    runtime = Runtime(device="cuda", loggers=(), checkpoint_seconds=1e9)
+    try:
+        result = train(store, tmp_path / "run", model=MODEL, config=CONFIG, runtime=runtime, observer=Watch())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert result.epochs == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def run_until_signalled(store, out, model, training, report, *, number, again=Fa
     run_and_report(store, out, model, training, report, runtime=runtime, observer=Signalling())
 
 
-def be_rank(rank, count, port, target, *arguments, **options):
+def be_rank(rank, count, port, target, /, *arguments, **options):
     """Be one of several processes, as a launcher sets them up."""
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
@@ -132,3 +133,29 @@ def talk(out):
         "raised": raised,
     }
     Path(f"{out}.{rank}").write_text(json.dumps(found))
+
+
+def run_until_the_disk_is_full(store, out, model, training, report, *, saves, size, runtime=None):
+    """Train; after so many saves no file may grow beyond a size, as on a disk without room."""
+
+    class Filling(loop.Observer):
+        def saved(self, path):
+            nonlocal saves
+            saves -= 1
+            if saves == 0:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    run_and_report(store, out, model, training, report, runtime=runtime, observer=Filling())
+
+
+def run_unprivileged(store, out, model, training, report, **options):
+    """Train as somebody whom permissions stop, which they do not do to root."""
+    data = GraphStore.load(store)
+    report = open(report, "w")  # noqa: SIM115 - while it may be opened
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    try:
+        train(data, out, model=model, config=TrainingConfig(**training), runtime=Runtime(device="cpu", **options))
+    except OSError as error:
+        report.write(f"{type(error).__name__}: {error}")
+    report.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ def demo(
 
     from phcgnn.cli.display import TrainingDisplay, set_up_logging
     from phcgnn.data.benchmarks import DATASETS
-    from phcgnn.experiments.demo import train_demo
+    from phcgnn.experiments.demo import errors_of_the_mean, train_demo
 
     with usage():
         if output.exists() and not output.is_dir():
@@ -52,12 +53,12 @@ def demo(
             lambda name, settings: TrainingDisplay(console, settings.training.epochs, "mae", f"{name}  "),
             epochs=epochs,
         )
-    Console().print(_table(runs))
+    Console().print(_table(runs, errors_of_the_mean(store)))
     _predict(runs[-1])
     _say_what_next(runs[-1])
 
 
-def _table(runs: list[DemoRun]) -> Table:
+def _table(runs: list[DemoRun], of_the_mean: dict[str, float]) -> Table:
     from rich.table import Table
 
     table = Table(title="Penalised logP: the same network with n = 1 and n = 4")
@@ -73,6 +74,8 @@ def _table(runs: list[DemoRun]) -> Table:
             f"{result.scores['test']['mae']:.3f}",
             f"{result.seconds / max(result.epochs, 1):.1f}",
         )
+    table.add_section()
+    table.add_row("the mean, always", "1", f"{of_the_mean['val']:.3f}", f"{of_the_mean['test']:.3f}", "")
     return table
 
 
@@ -80,7 +83,7 @@ def _predict(run: DemoRun) -> None:
     """Predict a few molecules by the command that the user would type."""
     typed = ["predict", "--model", str(run.folder), "-i", "-", "-q"]
     table = "name,smiles\n" + "".join(f"{name},{smiles}\n" for name, smiles in MOLECULES.items())
-    typer.echo(f"\n$ phcgnn {shlex.join(typed)} < molecules.csv")
+    typer.echo(f"\n$ {_command()} {shlex.join(typed)} < molecules.csv")
     found = subprocess.run(
         [sys.executable, "-m", "phcgnn", *typed], input=table, capture_output=True, text=True, check=False
     )
@@ -91,11 +94,22 @@ def _predict(run: DemoRun) -> None:
 
 
 def _say_what_next(run: DemoRun) -> None:
-    typer.echo(
-        "What next?\n"
-        f"  phcgnn evaluate --model {run.folder} --data nci                 scores as one JSON object\n"
-        "  phcgnn data example -o molecules.csv                          a table to try things on\n"
-        "  phcgnn train --data-path molecules.csv --target-columns plogp -o runs/mine\n"
-        f"  phcgnn predict --model {run.folder} -i molecules.csv -o predictions.csv\n"
-        "  phcgnn train --help                                           everything that can be set"
+    command = _command()
+    lines = (
+        (f"evaluate --model {run.folder} --data nci", "scores as one JSON object"),
+        ("data example -o molecules.csv", "a table to try things on"),
+        ("train --data-path molecules.csv --target-columns plogp -o runs/mine", "a model of your own"),
+        (f"predict --model {run.folder} -i molecules.csv -o predictions.csv", "a column a target"),
+        ("train --help", "everything that can be set"),
     )
+    typer.echo("What next?" + "".join(f"\n  # {about}\n  {command} {line}" for line, about in lines))
+
+
+def _command() -> str:
+    """Return what to type for this command: its name where the shell finds it, else where it lies."""
+    if shutil.which("phcgnn"):
+        return "phcgnn"
+    script = Path(sys.executable).with_name("phcgnn")
+    if not script.exists():
+        return f"{sys.executable} -m phcgnn"
+    return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)

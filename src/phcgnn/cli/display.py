@@ -101,20 +101,19 @@ class TrainingDisplay(Observer):
         self.live = console.is_terminal and not console.quiet
         self.bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left  {task.fields[state]}"),
             console=console,
             transient=True,
             disable=not self.live,
         )
         self._run: TaskID | None = None
         self._epoch: TaskID | None = None
-        self._state = ""
         self._graphs = 0
         self._since = self._drawn = time.monotonic()
-        self._best: float | None = None
+        self._best = self._loss = ""
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -135,12 +134,14 @@ class TrainingDisplay(Observer):
             return
         rate = self._graphs / max(now - self._since, 1e-9)
         self._drawn = now
-        self.bar.update(self._epoch, completed=done, total=batches, state=f"{rate:,.0f} graphs/s")
+        self.bar.update(self._epoch, completed=done, total=batches, state=f"{rate:,.0f} graphs/s  {self._loss}")
 
     def epoch(self, epoch: Epoch, epochs: int) -> None:
         """Say how the epoch went."""
         leading = epoch.scores[self.metric]
-        self._best = leading if epoch.best else self._best
+        if epoch.best:
+            self._best = f"  best val {self.metric} {leading:.4f} (epoch {epoch.epoch + 1})"
+        self._loss = f"loss {epoch.train_loss:.4f}"
         self._graphs, self._since = 0, time.monotonic()
         best = " *" if epoch.best else ""
         line = (
@@ -150,8 +151,7 @@ class TrainingDisplay(Observer):
         )
         _log.info(line)
         if self.live and self._run is not None:
-            state = "" if self._best is None else f"best val {self.metric} {self._best:.4f}"
-            self.bar.update(self._run, completed=epoch.epoch + 1, state=state)
+            self.bar.update(self._run, completed=epoch.epoch + 1, state=f"lr {epoch.lr:.2g}{self._best}")
 
     def saved(self, path: Path) -> None:
         """Note it in the log."""

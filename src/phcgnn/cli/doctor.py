@@ -21,7 +21,7 @@ OPTIONAL = {
     "ogb": "ogbg benchmarks: pip install 'phcgnn[ogb]'",
     "matplotlib": "reports: pip install 'phcgnn[report]'",
     "triton": "fused kernels on a GPU: comes with torch for CUDA",
-    "tensorboard": "the logger of that name: pip install tensorboard",
+    "tensorboard": "the log of a run: pip install 'phcgnn[report]'",
 }
 
 

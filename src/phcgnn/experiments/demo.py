@@ -12,7 +12,7 @@ from phcgnn.experiments.settings import RunSettings, merge, read_preset
 from phcgnn.training.loop import Observer
 from phcgnn.training.run import Result, train
 
-__all__ = ["DemoRun", "demo_settings", "train_demo"]
+__all__ = ["DemoRun", "demo_settings", "errors_of_the_mean", "train_demo"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,25 @@ def demo_settings(n: int, epochs: int | None = None) -> RunSettings:
     if epochs is None:
         return settings
     return replace(settings, training=replace(settings.training, epochs=epochs))
+
+
+def errors_of_the_mean(store: GraphStore) -> dict[str, float]:
+    """Return the MAE of answering the training mean always, by split: what a network has to beat.
+
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> from phcgnn.data import StoreMetadata
+    >>> metadata = StoreMetadata(name="toy", task="regression", targets=("y",), metric="mae", node_features=(5,),
+    ...                          edge_features=None)
+    >>> graphs = [Data(x=torch.tensor([[0]]), edge_index=torch.empty(2, 0, dtype=torch.long), y=torch.tensor([[y]]))
+    ...           for y in (1.0, 3.0, 2.0, 5.0)]
+    >>> splits = {"train": torch.tensor([0, 1]), "val": torch.tensor([2]), "test": torch.tensor([3])}
+    >>> errors_of_the_mean(GraphStore.from_pyg(graphs, metadata=metadata, splits=splits))
+    {'val': 0.0, 'test': 3.0}
+    """
+    assert store.y is not None
+    mean = store.y[store.splits["train"]].mean()
+    return {split: (store.y[store.splits[split]] - mean).abs().mean().item() for split in ("val", "test")}
 
 
 def train_demo(

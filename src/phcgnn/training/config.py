@@ -42,7 +42,7 @@ class TrainingConfig(FrozenConfig):
         patience: Epochs without improvement before it falls (``plateau``), or between falls (``step``).
         warmup: Epochs of linear rise (``cosine``), at most half of all.
         min_lr: The learning rate stays at or above this.
-        stop_lr: Training ends when the learning rate falls below this.
+        stop_lr: Training ends when the learning rate falls below this (``cosine``: never, it ends by ``epochs``).
         stop_patience: Training ends after so many epochs without a better validation score.
         max_time: Training ends after so many seconds.
         gradient_clip: Largest norm of the gradient.

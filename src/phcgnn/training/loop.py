@@ -300,7 +300,7 @@ class Trainer:
         config, progress = self.config, self.progress
         if progress.epoch >= config.epochs:
             return f"all {config.epochs} epochs are done"
-        if progress.lr < config.stop_lr:
+        if progress.lr < config.stop_lr and config.schedule != "cosine":  # which falls to nothing by plan
             return f"the learning rate fell below {config.stop_lr:g}"
         waited = progress.epoch - 1 - progress.best_epoch
         if config.stop_patience is not None and waited >= config.stop_patience:

@@ -103,9 +103,9 @@ class SynchronisedNorm(PHCNorm):
 
     def _track(self, mean: Tensor, variance: Tensor, several: Tensor) -> None:
         momentum = self.momentum if self.momentum is not None else 0.1
-        weight = torch.where(several, momentum, 0.0)
-        self.running_mean.lerp_(mean.to(self.running_mean), weight.to(self.running_mean))  # type: ignore[union-attr]
-        self.running_var.lerp_(variance.to(self.running_var), weight.to(self.running_var))  # type: ignore[union-attr]
+        weight = momentum * several.to(self.running_mean)
+        self.running_mean.lerp_(mean.to(weight), weight)  # type: ignore[union-attr]
+        self.running_var.lerp_(variance.to(weight), weight)  # type: ignore[union-attr]
         self.num_batches_tracked.add_(several)  # type: ignore[union-attr]
 
 
