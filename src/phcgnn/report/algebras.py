@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phcgnn.experiments.comparison import Cell, Grid
-from phcgnn.report.layers import Layer, State
+from phcgnn.report.layers import Layer
 from phcgnn.report.picture import Picture, drawing, style
 
 __all__ = ["algebra_distances", "layer_table"]
@@ -35,33 +35,31 @@ def algebra_distances(name: str, title: str, layers: Sequence[Layer]) -> Picture
 
 
 def layer_table(title: str, layers: Sequence[Layer]) -> Grid:
-    """Return a line a layer: sparsity and nearest known algebra, before and after, and how far the rule has moved."""
-    columns = ("Layer", "U", "s(U), start", "s(U), trained", "Nearest, start", "Distance", "Nearest, trained")
-    lines = tuple(_line(number, layer) for number, layer in enumerate(layers))
-    return Grid(title, (*columns, "Distance", "Moved (RMS)"), lines)
+    """Return a line a layer: its sparsity before and after, the nearest known algebra, and how far its rule moved.
+
+    The algebras are left out where there are none to compare with.
+    """
+    columns = ["Layer", "U", "s(U), start", "s(U), trained", "Rule moved (RMS)"]
+    compared = any(layer.end.distances for layer in layers)
+    if compared:
+        columns += ["Nearest, start", "Distance", "Nearest, trained", "Distance"]
+    return Grid(title, tuple(columns), tuple(_line(place, layer, compared) for place, layer in enumerate(layers)))
 
 
-def _line(number: int, layer: Layer) -> tuple[Cell, ...]:
+def _line(place: int, layer: Layer, compared: bool) -> tuple[Cell, ...]:
     rows, columns = layer.end.dense.shape
-    start, end = _state(layer.start), _state(layer.end)
-    return (
-        Cell(layer.title, number),
+    line = [
+        Cell(layer.title, place),
         Cell(f"{rows} x {columns}", rows * columns),
-        start[0],
-        end[0],
-        *start[1:],
-        *end[1:],
+        _number(None if layer.start is None else layer.start.sparsity, 4),
+        _number(layer.end.sparsity, 4),
         _number(layer.moved, 3),
-    )
-
-
-def _state(state: State | None) -> tuple[Cell, Cell, Cell]:
-    if state is None:
-        return Cell("-"), Cell("-"), Cell("-")
-    nearest = state.nearest
-    if nearest is None:
-        return _number(state.sparsity, 4), Cell("-"), Cell("-")
-    return _number(state.sparsity, 4), Cell(nearest[0]), _number(nearest[1], 3)
+    ]
+    if compared:
+        for state in (layer.start, layer.end):
+            nearest = None if state is None else state.nearest
+            line += [Cell("-"), Cell("-")] if nearest is None else [Cell(nearest[0]), _number(nearest[1], 3)]
+    return tuple(line)
 
 
 def _number(value: float | None, digits: int) -> Cell:

@@ -10,7 +10,10 @@ from phcgnn.experiments.results import FinishedRun
 from phcgnn.report.picture import Picture, drawing, style
 from phcgnn.report.statistics import spread
 
-__all__ = ["learning_curves"]
+__all__ = ["describe", "learning_curves", "scale"]
+
+SCALED = 20
+"""Fewer values than these are shown all."""
 
 NAMES = {
     "mae": "MAE",
@@ -44,7 +47,11 @@ def learning_curves(
         return None
     several = any(curve.count.max() > 1 for curve in curves.values())
     caption = "Mean over the runs that reached an epoch; the band is one standard deviation." if several else ""
-    with drawing(name, title, caption, (6.0, 3.6 + 0.2 * _legend_rows(curves))) as (figure, pictures):
+    means = np.concatenate([curve.mean for curve in curves.values()])
+    ends = scale(means[~np.isnan(means)])
+    if ends is not None:
+        caption += " Some epochs lie outside of the scale."
+    with drawing(name, title, caption.strip(), (6.0, 3.6 + 0.2 * _legend_rows(curves))) as (figure, pictures):
         axes = figure.subplots()
         for number, (label, curve) in enumerate(curves.items()):
             look = style(number)
@@ -56,7 +63,8 @@ def learning_curves(
                 axes.fill_between(epochs, *band, color=look["color"], alpha=0.18, linewidth=0)
         axes.set_xlabel("epoch")
         axes.set_ylabel(describe(column) + (" (%)" if factor == 100.0 else ""))
-        _limit(axes, [curve.mean for curve in curves.values()])
+        if ends is not None:
+            axes.set_ylim(*ends)
         if len(curves) > 1:
             figure.legend(loc="outside lower center", ncols=min(len(curves), 4), fontsize=9)
     return pictures[0]
@@ -75,16 +83,24 @@ def describe(column: str) -> str:
     return f"validation {NAMES.get(metric, metric)}"
 
 
-def _limit(axes: object, means: Sequence[np.ndarray]) -> None:
-    """Cut off the first epochs where they are so bad that nothing else could be seen."""
-    values = np.concatenate([mean[~np.isnan(mean)] for mean in means])
-    if len(values) < 20:
-        return
-    low, high = values.min(), values.max()
-    inner_low, inner_high = np.percentile(values, [2, 98])
-    margin = inner_high - inner_low
-    if margin > 0 and (high - inner_high > 2 * margin or inner_low - low > 2 * margin):
-        axes.set_ylim(max(low, inner_low - margin / 4), min(high, inner_high + margin / 4))  # type: ignore[attr-defined]
+def scale(values: np.ndarray) -> tuple[float, float] | None:
+    """Return the ends of a scale that a few far values shall not stretch; None where none do.
+
+    >>> scale(np.array([9.0, *[1.0, 1.1, 1.2, 1.3] * 9]))
+    (1.0, 1.45)
+    >>> scale(np.linspace(0.0, 1.0, 50)) is None
+    True
+    """
+    if len(values) < SCALED:
+        return None
+    low, high = float(values.min()), float(values.max())
+    bottom, tenth, ninetieth, top = (float(value) for value in np.percentile(values, [5, 10, 90, 95]))
+    above, below = ninetieth - bottom, top - tenth
+    ends = (
+        tenth - below / 2 if tenth - low > 2 * below > 0 else low,
+        ninetieth + above / 2 if high - ninetieth > 2 * above > 0 else high,
+    )
+    return None if ends == (low, high) else ends
 
 
 def _legend_rows(curves: Mapping[str, object]) -> int:

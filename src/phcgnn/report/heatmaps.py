@@ -36,7 +36,7 @@ def weight_maps(name: str, layer: Layer) -> Picture:
         "s(U) = 1 - mean |U|, as the paper's appendix defines it. Zero is transparent; "
         f"the scale covers {CLIP} % of the entries."
     )
-    with drawing(name, title, caption, (7.2, 3.5)) as (figure, pictures):
+    with drawing(name, title, caption, (6.0, 3.0)) as (figure, pictures):
         axes = figure.subplots(1, len(states), squeeze=False)[0]
         for one, (when, state) in zip(axes, states, strict=True):
             image = _show(one, state.dense.numpy(), limit)
@@ -54,7 +54,7 @@ def rule_maps(name: str, layer: Layer) -> Picture:
     title = f"Rule of {layer.title}: C₁ to C{_subscript(terms)}, {layer.n} x {layer.n} each"
     caption = "From left to right and from top to bottom. Zero is transparent."
     wide = terms <= 5
-    with drawing(name, title, caption, (7.2, 3.4)) as (figure, pictures):
+    with drawing(name, title, caption, (6.0, 3.0)) as (figure, pictures):
         shape = (len(states), 1) if wide else (1, len(states))
         axes = figure.subplots(*shape, squeeze=False).ravel()
         for one, (when, state) in zip(axes, states, strict=True):
@@ -105,6 +105,7 @@ def _frame(axes: Any, left: float, top: float, n: int) -> None:
 
 
 def _scale(figure: Any, image: Any, axes: Any) -> None:
+    figure.get_layout_engine().set(wspace=0.06)
     bar = figure.colorbar(image, ax=list(axes), shrink=0.8, aspect=25)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8)

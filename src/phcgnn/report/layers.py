@@ -93,7 +93,7 @@ def layers_of(folder: Path) -> list[Layer]:
 
 
 def shown_layers(layers: list[Layer]) -> list[Layer]:
-    """Return an initial and a deeper layer, as the paper's figure has them: the first and the last that pass messages."""
+    """Return an initial and a deeper layer, as in the paper's figure: the first and the last that pass messages."""
     inner = [layer for layer in layers if layer.name.startswith("convs.")] or layers
     return inner if len(inner) < 2 else [inner[0], inner[-1]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -75,8 +76,9 @@ def draw_molecule(smiles: str, width: int = 220, height: int = 150) -> str | Non
         if molecule is None or not molecule.GetNumAtoms():
             return None
         drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
-        drawer.drawOptions().clearBackground = False
-        drawer.drawOptions().padding = 0.06
+        options: Any = drawer.drawOptions()
+        options.clearBackground = False
+        options.padding = 0.06
         rdMolDraw2D.PrepareAndDrawMolecule(drawer, molecule)
         drawer.FinishDrawing()
         text = str(drawer.GetDrawingText())
@@ -94,8 +96,6 @@ def _scaffolds(smiles: Sequence[str]) -> list[str | None]:
         for text in smiles:
             molecule = read_smiles(text)
             found.append(
-                None
-                if molecule is None
-                else MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=False)
+                None if molecule is None else MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=False)
             )
     return found

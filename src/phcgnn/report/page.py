@@ -14,7 +14,7 @@ from phcgnn._version import __version__
 from phcgnn.experiments.comparison import Cell, Grid
 from phcgnn.report.picture import Picture
 
-__all__ = ["Section", "details", "figures", "note", "page", "remarks", "table"]
+__all__ = ["Section", "details", "figures", "note", "page", "remarks", "table", "table_head"]
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,7 @@ def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
 
 def table(grid: Grid, *, heading: str = "h3") -> str:
     """Draw a grid as a table that is sorted by pressing a column's head."""
-    heads = "".join(
-        f'<th scope="col" aria-sort="none"><button type="button">{escape(name)}</button></th>' for name in grid.columns
-    )
+    heads = "".join(map(table_head, grid.columns))
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in grid.rows)
     title = f"<{heading}>{escape(grid.title)}</{heading}>\n" if grid.title else ""
     label = escape(grid.title or "table")
@@ -87,6 +85,12 @@ def table(grid: Grid, *, heading: str = "h3") -> str:
         f'{title}<div class="scroll" role="region" tabindex="0" aria-label="{label}">\n'
         f'<table class="sortable"><thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody></table>\n</div>\n'
     )
+
+
+def table_head(name: str, kind: str = "") -> str:
+    """Return the head of a column, which sorts by it."""
+    of_kind = f' class="{escape(kind)}"' if kind else ""
+    return f'<th{of_kind} scope="col" aria-sort="none"><button type="button">{escape(name)}</button></th>'
 
 
 def figures(pictures: Iterable[Picture | None]) -> str:
@@ -120,9 +124,8 @@ def _cell(cell: Cell) -> str:
 
 def _figure(picture: Picture) -> str:
     svg = picture.inline().replace("<svg", f'<svg role="img" aria-label="{escape(picture.title)}"', 1)
-    return (
-        f"<figure>\n{svg}\n<figcaption><b>{escape(picture.title)}</b> {escape(picture.caption)}</figcaption>\n</figure>\n"
-    )
+    caption = f"<b>{escape(picture.title)}</b> {escape(picture.caption)}"
+    return f"<figure>\n{svg}\n<figcaption>{caption}</figcaption>\n</figure>\n"
 
 
 def _resource(name: str) -> str:

@@ -46,7 +46,9 @@ def _parity(found: Predictions, target: int, prefix: str) -> Picture:
     known = ~np.isnan(truth)
     truth, predicted = truth[known], predicted[known]
     name = found.targets[target]
-    with drawing(f"{prefix}parity-{target + 1}", f"Test set: {name}", "On the line a prediction is right.", (5.0, 4.4)) as (
+    with drawing(
+        f"{prefix}parity-{target + 1}", f"Test set: {name}", "On the line a prediction is right.", (5.0, 4.4)
+    ) as (
         figure,
         pictures,
     ):
@@ -82,7 +84,10 @@ def _curves(found: Predictions, prefix: str) -> list[Picture]:
     note = f" {left_out} of {len(found.targets)} targets are not drawn." if left_out else ""
     if not targets:
         return []
-    with drawing(f"{prefix}roc", "Test set: ROC curves", f"The diagonal is chance.{note}", (5.0, 4.6)) as (figure, pictures):
+    with drawing(f"{prefix}roc", "Test set: ROC curves", f"The diagonal is chance.{note}", (5.0, 4.6)) as (
+        figure,
+        pictures,
+    ):
         axes = _square(figure, "false positive rate", "true positive rate")
         for number, (name, scores, truth) in enumerate(targets[:MOST_TARGETS]):
             x, y = roc_curve(scores, truth)
@@ -91,7 +96,10 @@ def _curves(found: Predictions, prefix: str) -> list[Picture]:
         figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     roc = pictures[0]
     caption = f"A short line at the right edge is chance: the share of yes.{note}"
-    with drawing(f"{prefix}precision-recall", "Test set: precision and recall", caption, (5.0, 4.6)) as (figure, pictures):
+    with drawing(f"{prefix}precision-recall", "Test set: precision and recall", caption, (5.0, 4.6)) as (
+        figure,
+        pictures,
+    ):
         axes = _square(figure, "recall", "precision")
         for number, (name, scores, truth) in enumerate(targets[:MOST_TARGETS]):
             x, y = precision_recall_curve(scores, truth)
@@ -108,7 +116,10 @@ def _confusion_map(found: Predictions, prefix: str) -> Picture:
     shares = np.divide(table, of_row, out=np.zeros(table.shape), where=of_row > 0)
     caption = "Rows are the true classes; colour is the share of a row, numbers are counts."
     side = min(8.0, 2.4 + 0.42 * classes)
-    with drawing(f"{prefix}confusion", "Test set: which class was taken for which", caption, (side, side)) as (figure, pictures):
+    with drawing(f"{prefix}confusion", "Test set: which class was taken for which", caption, (side, side)) as (
+        figure,
+        pictures,
+    ):
         from matplotlib.colors import LinearSegmentedColormap
 
         axes = figure.subplots()

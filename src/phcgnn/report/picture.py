@@ -23,7 +23,7 @@ COLOURS = ("#3a7fd5", "#d9632a", "#2b9d6c", "#a35fc4", "#b8860b", "#c43c5c", "#3
 
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "axes.edgecolor": LINE,
     "axes.facecolor": "none",
     "axes.grid": True,
@@ -78,7 +78,9 @@ class Picture:
         """Return the SVG for a file."""
         body = self.svg.replace(FOREGROUND, "#1b1f24").replace(LINE, "#c4c9d0")
         head, end, rest = body.partition(">")
-        return f'<?xml version="1.0" encoding="utf-8"?>\n{head}{end}<rect width="100%" height="100%" fill="#fff"/>{rest}'
+        return (
+            f'<?xml version="1.0" encoding="utf-8"?>\n{head}{end}<rect width="100%" height="100%" fill="#fff"/>{rest}'
+        )
 
 
 def can_draw() -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,9 @@ def read_predictions(run: FinishedRun) -> Predictions | None:
     try:
         return _parse(rows, about)
     except (KeyError, ValueError) as error:
-        raise DataError(f"{path} is damaged ({error}); train the run again to get a report of its predictions.") from error
+        raise DataError(
+            f"{path} is damaged ({error}); train the run again to get a report of its predictions."
+        ) from error
 
 
 def _parse(rows: list[dict[str, str]], about: Mapping[str, Any]) -> Predictions:

@@ -28,23 +28,24 @@ def reproduction_page(out: Path, drawn: Drawn) -> str:
     """
     tables = summarise(out)
     sections = [_table(one, results, drawn) for one, results in tables]
-    seen = set[str]()
-    for one, results in tables:
-        if one.timing:
-            continue
-        for group in one.groups:
-            of_group = [result for result in results if result.row.group == group and result.runs]
-            key = ",".join(result.row.name for result in of_group)
-            if of_group and key not in seen:  # tables that share their rows share the pictures of their layers
-                seen.add(key)
-                name = f"{one.name}-{group.name}-rules"
-                found = rules_section(name, {result.row.label: result.runs for result in of_group}, drawn)
-                if found is not None:
-                    sections.append(Section(found.name, f"{found.title}: {group.title}", found.parts))
+    for group, results in _models(tables).items():
+        found = rules_section(f"rules-{group.name}", {result.row.label: result.runs for result in results}, drawn)
+        if found is not None:
+            sections.append(Section(found.name, f"{found.title}: {group.title}", found.parts))
     runs = sum(len(result.runs) for _, results in tables for result in results)
     subtitle = f"{runs} finished runs, beside Parameterized Hypercomplex Graph Neural Networks as printed."
     titles = ", ".join(one.name for one, _ in tables)
     return page(f"Reproduction: {titles}", subtitle, sections)
+
+
+def _models(tables: Sequence[tuple[PaperTable, Sequence[RowResult]]]) -> dict[Group, list[RowResult]]:
+    """Return the rows that have runs, by data set and each once; tables share rows."""
+    found: dict[Group, dict[str, RowResult]] = {}
+    for one, results in tables:
+        for result in results:
+            if result.runs and not one.timing:
+                found.setdefault(result.row.group, {}).setdefault(result.row.name, result)
+    return {group: list(rows.values()) for group, rows in found.items()}
 
 
 def _table(one: PaperTable, results: Sequence[RowResult], drawn: Drawn) -> Section:

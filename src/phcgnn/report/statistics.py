@@ -1,4 +1,4 @@
-"""The numbers that the figures show: sparsity of a weight, spread over seeds, boxes, ROC and precision-recall curves."""
+"""The numbers that figures show: sparsity of a weight, spread over seeds, boxes, ROC and precision-recall curves."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from phcgnn.experiments.results import FinishedRun, finished_runs
 from phcgnn.models.folder import ModelFolderError, load_model
 from phcgnn.report.curves import NAMES, learning_curves
 from phcgnn.report.molecules import can_read_molecules, draw_molecule, scaffold_errors, worst
-from phcgnn.report.page import Section, note, page, table
+from phcgnn.report.page import Section, note, page, table, table_head
 from phcgnn.report.parity import prediction_figures
 from phcgnn.report.picture import Picture
 from phcgnn.report.predictions import Predictions, read_predictions
@@ -170,9 +170,7 @@ def _predictions(found: Predictions, prefix: str, of_model: str, of_seed: str, d
 def _by_scaffold(found: Predictions) -> str:
     lines = scaffold_errors(found)
     heads = ("Scaffold", "SMILES", "Molecules", f"Mean {found.error_name}", "Largest")
-    head = "".join(
-        f'<th scope="col" aria-sort="none"><button type="button">{escape(name)}</button></th>' for name in heads
-    )
+    head = "".join(table_head(name, "text" if name == "SMILES" else "") for name in heads)
     rows = []
     for line in lines[:SCAFFOLDS]:
         name = {None: "not readable", "": "no ring"}.get(line.scaffold, line.scaffold or "")
@@ -180,7 +178,8 @@ def _by_scaffold(found: Predictions) -> str:
         rows.append(
             f'<tr><td>{drawing or escape(name)}</td><td class="smiles"><code>{escape(line.scaffold or "")}</code></td>'
             f'<td data-value="{line.count}">{line.count}</td>'
-            f'<td data-value="{line.mean!r}">{line.mean:.3f}</td><td data-value="{line.worst!r}">{line.worst:.3f}</td></tr>'
+            f'<td data-value="{line.mean!r}">{line.mean:.3f}</td>'
+            f'<td data-value="{line.worst!r}">{line.worst:.3f}</td></tr>'
         )
     several = sum(line.count > 1 for line in lines)
     text = (
