@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,13 @@ from phcgnn.experiments.execute import Execution, execute
 from phcgnn.experiments.paper import paper_tables
 from phcgnn.experiments.plan import plan
 from phcgnn.experiments.reproduce import note_table
+from phcgnn.report.build import Written, write_report
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.run import train
 
 MODEL = {"n": 2, "width": 8, "layers": 2, "downstream": (8,)}
 HOSTILE = "<script>window.hacked=1</script>"
-SMILES = ["CCO", "c1ccccc1", "Cc1ccccc1", "c1ccccc1CC", "C1CCCCC1", "CC(=O)O", "CCN", "c1ccncc1", "OCC", "CC1CCCCC1"]
+ENDS = ["O", "N", "c1ccccc1", "C1CCCCC1", "c1ccncc1", "F", "C(=O)O", "S", "Cl", "C#N"]
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +57,8 @@ def write_molecules(folder: Path, columns: dict[str, list[object]]) -> Path:
     path = folder / "molecules.csv"
     lines = [",".join(["smiles", *columns])]
     lines += [
-        ",".join(map(str, (SMILES[i % len(SMILES)], *row))) for i, row in enumerate(zip(*columns.values(), strict=True))
+        ",".join(map(str, ("C" * (i // 10 + 1) + ENDS[i % 10], *row)))
+        for i, row in enumerate(zip(*columns.values(), strict=True))
     ]
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -96,6 +99,62 @@ def multiclass(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("multiclass")
     path = write_molecules(folder, {"kind": ["a", "b", "<i>c"] * 20})
     return train_on(path, folder / "out", ["kind"], "multiclass")
+
+
+@pytest.fixture(scope="session")
+def reported(request, tmp_path_factory):
+    """Return a folder with its report, and what was written, by the name of a fixture of runs; made once for all."""
+    pytest.importorskip("matplotlib")
+    made: dict[str, tuple[Path, Written]] = {}
+
+    def make(kind: str) -> tuple[Path, Written]:
+        if kind not in made:
+            out = tmp_path_factory.mktemp("reported") / kind
+            shutil.copytree(request.getfixturevalue(kind), out)
+            made[kind] = out, write_report(out)
+        return made[kind]
+
+    return make
+
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Strict(HTMLParser):
+    """Refuses what is not closed or closed twice, and keeps every tag with its attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.tags, self.texts = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def _parse(text: str) -> Strict:
+    parser = Strict()
+    parser.feed(text)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+@pytest.fixture(scope="session")
+def parse():
+    """Return what reads HTML and refuses tags that do not match."""
+    return _parse
 
 
 # ---------------------------------------------------------------------------------------------------- the browser

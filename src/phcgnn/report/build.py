@@ -10,7 +10,7 @@ from phcgnn.experiments.reproduce import MANIFEST
 from phcgnn.files import write_text
 from phcgnn.report.picture import can_draw
 from phcgnn.report.reproduction import reproduction_page
-from phcgnn.report.sections import Drawn
+from phcgnn.report.sections import MISSING, Drawn
 from phcgnn.report.training import training_page
 
 __all__ = ["FIGURES", "REPORT", "Written", "write_report"]
@@ -60,5 +60,5 @@ def write_report(out: str | Path) -> Written:
         write_text(folder / f"{picture.name}.svg", picture.file())
     write_text(out / REPORT, text)
     tables = [out / name for name in TABLES if reproduced and (out / name).is_file()]
-    missing = None if drawn.possible else "figures are left out: they need matplotlib (pip install 'phcgnn[report]')"
+    missing = None if drawn.possible else MISSING
     return Written((out / REPORT, *tables, *(folder / f"{picture.name}.svg" for picture in drawn)), missing)

@@ -86,8 +86,8 @@ def describe(column: str) -> str:
 def scale(values: np.ndarray) -> tuple[float, float] | None:
     """Return the ends of a scale that a few far values shall not stretch; None where none do.
 
-    >>> scale(np.array([9.0, *[1.0, 1.1, 1.2, 1.3] * 9]))
-    (1.0, 1.45)
+    >>> scale(np.array([9.0, *[1.0, 1.25, 1.5, 2.0] * 9]))
+    (1.0, 2.5)
     >>> scale(np.linspace(0.0, 1.0, 50)) is None
     True
     """

@@ -32,8 +32,8 @@ class Section:
     parts: tuple[str, ...]
 
 
-def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
-    """Return the whole document.
+def page(title: str, subtitle: str, sections: Sequence[Section], warning: str | None = None) -> str:
+    """Return the whole document, with a warning above all sections if there is one.
 
     Its policy lets the one script in it run, by its digest, and nothing else: no other script, no request.
 
@@ -63,7 +63,7 @@ def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
 <header>
 <h1>{escape(title)}</h1>
 <p class="subtitle">{escape(subtitle)}</p>
-<nav aria-label="Sections"><ul>{links}</ul></nav>
+{note(warning) if warning else ""}<nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main>
 {body}

@@ -71,7 +71,7 @@ class Picture:
         body = re.sub(r"\bid=\"([^\"]+)\"", rf'id="{self.name}-\1"', self.svg)
         body = re.sub(r"url\(#([^)]+)\)", rf"url(#{self.name}-\1)", body)
         body = re.sub(r"href=\"#([^\"]+)\"", rf'href="#{self.name}-\1"', body)
-        body = re.sub(r"\sxmlns(:\w+)?=\"[^\"]*\"", "", body, count=0)
+        body = re.sub(r"\sxmlns(:\w+)?=\"[^\"]*\"", "", body)
         return body.replace(FOREGROUND, "currentColor").replace(LINE, "var(--line)")
 
     def file(self) -> str:
@@ -115,6 +115,9 @@ def drawing(name: str, title: str, caption: str, size: tuple[float, float]) -> I
         figure.savefig(text, format="svg", metadata={"Date": None}, dpi=150)
     svg = text.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r"(?<=;base64,)[^\"]+", lambda found: "".join(found[0].split()), svg)
+    used = set(re.findall(r"(?:url\(#|href=\"#)([^\")]+)", svg))
+    svg = re.sub(r" id=\"([^\"]+)\"", lambda found: found[0] if found[1] in used else "", svg)  # not all are unique
     pictures.append(Picture(name, title, caption, re.sub(r"\n\s*", "\n", svg)))
 
 

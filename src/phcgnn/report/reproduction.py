@@ -13,7 +13,7 @@ from phcgnn.report.boxes import split_boxes
 from phcgnn.report.curves import learning_curves
 from phcgnn.report.page import Section, note, page, remarks, table
 from phcgnn.report.picture import Picture
-from phcgnn.report.sections import Drawn, rules_section
+from phcgnn.report.sections import MISSING, Drawn, rules_section
 from phcgnn.report.sizes import parameters_against_score
 
 __all__ = ["reproduction_page"]
@@ -35,7 +35,7 @@ def reproduction_page(out: Path, drawn: Drawn) -> str:
     runs = sum(len(result.runs) for _, results in tables for result in results)
     subtitle = f"{runs} finished runs, beside Parameterized Hypercomplex Graph Neural Networks as printed."
     titles = ", ".join(one.name for one, _ in tables)
-    return page(f"Reproduction: {titles}", subtitle, sections)
+    return page(f"Reproduction: {titles}", subtitle, sections, None if drawn.possible else MISSING)
 
 
 def _models(tables: Sequence[tuple[PaperTable, Sequence[RowResult]]]) -> dict[Group, list[RowResult]]:

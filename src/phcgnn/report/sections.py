@@ -12,7 +12,9 @@ from phcgnn.report.layers import LARGEST, Layer, layers_of, shown_layers
 from phcgnn.report.page import Section, details, figures, note, table
 from phcgnn.report.picture import Picture
 
-__all__ = ["Drawn", "rules_section"]
+__all__ = ["MISSING", "Drawn", "rules_section"]
+
+MISSING = "figures are left out: they need matplotlib, pip install 'phcgnn[report]'"
 
 
 class Drawn(list[Picture]):

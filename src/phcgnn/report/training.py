@@ -19,7 +19,7 @@ from phcgnn.report.page import Section, note, page, table, table_head
 from phcgnn.report.parity import prediction_figures
 from phcgnn.report.picture import Picture
 from phcgnn.report.predictions import Predictions, read_predictions
-from phcgnn.report.sections import Drawn, rules_section
+from phcgnn.report.sections import MISSING, Drawn, rules_section
 from phcgnn.training.folder import RunFolder
 from phcgnn.training.metrics import TASK_METRICS
 
@@ -79,7 +79,7 @@ def training_page(out: Path, drawn: Drawn) -> str:
     if rules is not None:
         sections.append(rules)
     names = ", ".join(models)
-    return page(f"Training report: {names}", _subtitle(models), sections)
+    return page(f"Training report: {names}", _subtitle(models), sections, None if drawn.possible else MISSING)
 
 
 def _subtitle(models: Models) -> str:
