@@ -115,7 +115,7 @@ def _confusion_map(found: Predictions, prefix: str) -> Picture:
     of_row = table.sum(1, keepdims=True)
     shares = np.divide(table, of_row, out=np.zeros(table.shape), where=of_row > 0)
     caption = "Rows are the true classes; colour is the share of a row, numbers are counts."
-    side = min(8.0, 2.4 + 0.42 * classes)
+    side = min(8.0, max(4.6, 2.4 + 0.42 * classes))
     with drawing(f"{prefix}confusion", "Test set: which class was taken for which", caption, (side, side)) as (
         figure,
         pictures,
