@@ -210,7 +210,7 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
-    def receive(self, seconds: float = 60.0):
+    def receive(self, seconds: float = 120.0):
         deadline = time.monotonic() + seconds
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.reader], [], [], max(0.0, deadline - time.monotonic()))

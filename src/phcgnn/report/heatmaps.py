@@ -90,11 +90,7 @@ def _states(layer: Layer) -> list[tuple[str, State]]:
 
 
 def _show(axes: Any, values: npt.NDArray[Any], limit: float) -> Any:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.grid(False)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.set_axis_off()
     return axes.imshow(values, cmap=_colours(), vmin=-limit, vmax=limit, interpolation="none")
 
 

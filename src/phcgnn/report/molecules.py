@@ -85,7 +85,7 @@ def draw_molecule(smiles: str, width: int = 220, height: int = 150) -> str | Non
     inner = re.sub(r"<!--.*?-->", "", text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")])
     for theirs, ours in READABLE.items():
         inner = inner.replace(theirs, ours)
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-hidden="true">{inner.strip()}</svg>'
+    return f'<svg viewBox="0 0 {width} {height}" aria-hidden="true">{inner.strip()}</svg>'
 
 
 def _scaffolds(smiles: Sequence[str]) -> list[str | None]:
