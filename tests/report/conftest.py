@@ -245,7 +245,7 @@ class Browser:
         tab.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
-        tab.call("Page.navigate", url=path.resolve().as_uri())
+        assert "errorText" not in tab.call("Page.navigate", url=path.resolve().as_uri())
         tab.wait("Page.loadEventFired")
         try:
             yield tab

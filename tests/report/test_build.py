@@ -135,6 +135,11 @@ def test_a_folder_of_models_is_a_report_of_all_of_them(classification, regressio
     text = (tmp_path / "report.html").read_text()
     assert all(f'id="model-{number}-scaffolds"' in text for number in (1, 2))
     assert "<summary>b, seed 0</summary>" in text
+    about = "molecules, classification of toxic, dull; molecules, regression of &lt;script&gt;"
+    assert f'<p class="subtitle">{about}' in text
+    assert "; 3 runs.</p>" in text
+    heads = re.findall(r'<button type="button">([^<]+)</button>', text)
+    assert {"ROC-AUC", "Average precision", "MAE"} < set(heads)
 
 
 def test_nothing_to_report_on_is_refused(tmp_path):

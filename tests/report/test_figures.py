@@ -7,12 +7,13 @@ import pytest
 
 from phcgnn.experiments.comparison import compare
 from phcgnn.experiments.paper import paper_tables
-from phcgnn.experiments.results import collect, finished_runs
+from phcgnn.experiments.results import FinishedRun, collect, finished_runs
 from phcgnn.report.algebras import algebra_distances, layer_table
 from phcgnn.report.boxes import split_boxes
 from phcgnn.report.curves import learning_curves, scale
 from phcgnn.report.layers import layers_of
 from phcgnn.report.sizes import parameters_against_score, short_count
+from phcgnn.report.training import _curves
 
 pytest.importorskip("matplotlib")
 
@@ -38,6 +39,13 @@ def test_a_curve_needs_its_column(reproduced):
     one = learning_curves("c", "", {"four": models["four"][:1]}, "val_mae")
     assert one.caption == ""
     assert "four" not in one.svg  # a legend of one line says nothing
+
+
+def test_models_with_different_metrics_each_have_their_curves(regression, classification):
+    models = {"a": finished_runs(regression), "b": [FinishedRun(classification)]}
+    names = [picture.name for picture in _curves(models) if picture is not None]
+    assert names[0] == "curve-train-loss"
+    assert {"curve-val-mae", "curve-val-roc-auc", "curve-lr"} < set(names)
 
 
 def test_models_are_named_in_the_legend(results, group):

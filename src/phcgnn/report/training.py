@@ -83,15 +83,20 @@ def training_page(out: Path, drawn: Drawn) -> str:
 
 
 def _subtitle(models: Models) -> str:
-    first = next(iter(models.values()))[0]
+    abouts = dict.fromkeys(_about(runs[0]) for runs in models.values())
+    runs = sum(map(len, models.values()))
+    return "; ".join([*(about for about in abouts if about), f"{runs} run{'s' if runs > 1 else ''}"]) + "."
+
+
+def _about(run: FinishedRun) -> str:
+    """Say what a run was trained on."""
     try:
-        about = load_model(first.folder).metadata
+        about = load_model(run.folder).metadata
     except ModelFolderError:
         return ""
     targets = [str(name) for name in about.get("targets", ())]
     shown = ", ".join(targets[:4]) + (f" and {len(targets) - 4} more" if len(targets) > 4 else "")
-    runs = sum(map(len, models.values()))
-    return f"{about.get('data', 'data')}, {about.get('task', 'task')} of {shown}; {runs} run{'s' if runs > 1 else ''}."
+    return f"{about.get('data', 'data')}, {about.get('task', 'task')} of {shown}"
 
 
 def _scores(models: Models) -> list[str]:
@@ -105,7 +110,7 @@ def _scores(models: Models) -> list[str]:
 
 def _score_table(split: str, models: Models) -> Grid:
     metrics = list(dict.fromkeys(name for runs in models.values() for name in runs[0].result["scores"][split]))
-    columns = ("Model", "Runs", "Parameters", *(NAMES.get(name, name) for name in metrics), "Best epoch", "Seconds")
+    columns = ("Model", "Runs", "Parameters", *map(_title, metrics), "Best epoch", "Seconds")
     rows = []
     for label, runs in models.items():
         scores = [[run.result["scores"][split].get(metric) for run in runs] for metric in metrics]
@@ -123,6 +128,11 @@ def _score_table(split: str, models: Models) -> Grid:
     return Grid({"val": "Validation", "test": "Test"}[split], columns, tuple(rows))
 
 
+def _title(metric: str) -> str:
+    name = NAMES.get(metric, metric)
+    return name[0].upper() + name[1:]
+
+
 def _aggregate(values: Sequence[float | None], digits: int, kind: str = "") -> Cell:
     there = [value for value in values if value is not None and value == value]
     if not there:
@@ -133,8 +143,7 @@ def _aggregate(values: Sequence[float | None], digits: int, kind: str = "") -> C
 
 
 def _curves(models: Models) -> list[Picture | None]:
-    history = next(iter(models.values()))[0].history
-    columns = list(history[0]) if history else []
+    columns = dict.fromkeys(name for runs in models.values() for row in runs[0].history for name in row)
     known = {f"val_{name}" for names in TASK_METRICS.values() for name in names}
     wanted = ["train_loss", *(column for column in columns if column in known), "lr"]
     titles = {"train_loss": "Training loss", "lr": "Learning rate"}
