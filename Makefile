@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TORCH  := $(shell grep '^torch==' constraints.txt)
 XDIST  ?= -n 2
 
-.PHONY: demo test test-all check lint format types hooks clean install help
+.PHONY: browser demo test test-all check lint format types hooks clean install help
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,14 @@ test: $(STAMP)   ## all tests but the slow ones, doctests and documentation incl
 
 test-all: $(STAMP)  ## the slow ones too
 	$(BIN)/python -m pytest $(XDIST)
+
+# The tests of the report look at it in a real browser, and are skipped where there is none.
+browser:         ## Debian's chromium, where it is missing and we are root
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null \
+		|| echo "chromium could not be installed: reports are not looked at in the tests" >&2; \
+	else echo "there is no chromium: reports are not looked at in the tests" >&2; fi
 
 check: lint types  ## linter, formatter check, type checker
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from phcgnn._version import __version__
-from phcgnn.cli import algebra, data, demo, doctor, evaluate, predict, released, reproduce, train
+from phcgnn.cli import algebra, data, demo, doctor, evaluate, predict, released, report, reproduce, train
 
 __all__ = ["app"]
 
@@ -23,6 +23,7 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("reproduce", cls=reproduce.SeveralModels)(reproduce.reproduce)
+app.command("report")(report.report)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("import-released")(released.import_released)

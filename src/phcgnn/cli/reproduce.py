@@ -103,7 +103,7 @@ def reproduce(
             _dry_run(table, planned, output, execution, any_size)
             return
         outcome = _train(table, planned, output, execution, console, any_size)
-        counts = _conclude(output, planned, report=report)
+        counts = _conclude(output, planned, report=report and outcome.stopped is None)
     typer.echo(json.dumps(counts))
     if outcome.stopped is not None:
         fail(f"stopped by {outcome.stopped}; everything is saved, and the same command goes on from there.")
@@ -137,10 +137,13 @@ def _displays(console: Console) -> Observe:
 
 def _conclude(output: Path, planned: list[PlannedRun], *, report: bool) -> dict[str, Any]:
     """Write tables and report; return what is printed."""
+    from phcgnn.cli.report import make_report
     from phcgnn.experiments.reproduce import summarise
 
     summarise(output)
-    written = [name for name in ("results.csv", "table.md", "table.tex") if (output / name).is_file()]
+    if report:
+        make_report(output)
+    written = [name for name in ("results.csv", "table.md", "table.tex", "report.html") if (output / name).is_file()]
     states = [run.status for run in planned]
     counts = {state.replace(" ", "_"): states.count(state) for state in ("finished", "interrupted", "to do")}
     return {**counts, "written": [str(output / name) for name in written]}

@@ -90,12 +90,14 @@ def train(
     checkpoint_seconds: Annotated[float, typer.Option(min=0, help="Save the state this often.")] = 60.0,
     resume: Annotated[bool, typer.Option(help="Go on with the run in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option(help="Start anew even where the folder holds a run.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Write report.html and figures at the end.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log_file: LogFile = None,
 ) -> None:
     """Train on a table of molecules, a benchmark or a packed store. Prints the result as one JSON object."""
     from phcgnn.cli.display import DataDisplay, set_up_logging
+    from phcgnn.cli.report import make_report
     from phcgnn.data.sources import open_data
     from phcgnn.training.runtime import Runtime
 
@@ -163,6 +165,8 @@ def train(
             if len(plan) > 1:
                 write_text(output / SUMMARY, json.dumps(summary, indent=2) + "\n")
             typer.echo(json.dumps(summary, allow_nan=False))
+            if report:
+                make_report(output)
 
 
 def _settings(

@@ -23,6 +23,7 @@ RESULTS = (
     "start.safetensors",
     "metrics.csv",
     "test_predictions.csv",
+    "report.html",
 )
 FOLDERS = ("checkpoints", "log")
 
