@@ -21,7 +21,7 @@ from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import build_norm
+from phcgnn.nn.norm import build_norm, normalise
 from phcgnn.nn.pooling import SoftAttentionPooling, build_pooling
 from phcgnn.nn.rule import MultiplicationRule
 from phcgnn.nn.start import WeightStart
@@ -79,6 +79,9 @@ class PHCGNN(nn.Module):
 
     Values are checked before they index anything, for which the host waits for the device once a forward: set
     ``validate`` to False where the data has been checked already.
+
+    The ghosts of a padded batch of a :class:`~phcgnn.data.GraphStore` change nothing: norms leave them out, and what is
+    predicted for them is to be ignored.
 
     Args:
         **options: The fields of :class:`~phcgnn.models.PHCGNNConfig`. Where it holds a name, an object works too: an
@@ -229,9 +232,9 @@ class PHCGNN(nn.Module):
         """Predict, from a batch or from its tensors ``(x, edge_index, edge_attr, ptr)``."""
         inputs = self._read(batch, edge_index, edge_attr, ptr)
         h = self._embed(inputs)
-        if self.pool is not None:
-            h = self._pool(h, inputs.ptr)
-        return self.predictor(h)
+        if self.pool is None:
+            return self.predictor(h, inputs.node_mask)
+        return self.predictor(self._pool(h, inputs.ptr), inputs.graph_mask)
 
     def node_embeddings(
         self,
@@ -280,12 +283,12 @@ class PHCGNN(nn.Module):
         return inputs
 
     def _embed(self, inputs: GraphInputs) -> Tensor:
-        x, edge_index, edge_attr, _ = inputs
-        edges = EdgeBatch(edge_index, edge_attr, x.shape[0])
+        x, mask = inputs.x, inputs.node_mask
+        edges = EdgeBatch(inputs.edge_index, inputs.edge_attr, x.shape[0], inputs.rowptr)
         h = start = self._encode_nodes(x, edges)
         for layer, conv in enumerate(self.convs):
             received = self._receive(cast(PHCConv, conv), layer, h, edges)
-            t = self.norms[layer](conv.combine(h, received))  # type: ignore[operator]
+            t = normalise(self.norms[layer], cast(PHCConv, conv).combine(h, received, mask), mask)
             t = self.dropouts[layer](self.activations[layer](t))
             h = self._skip(t, h, start)
         return h
@@ -297,7 +300,7 @@ class PHCGNN(nn.Module):
             return encoder(x)
         if config.node_source == "constant":
             return encoder(edges.edge_index.new_zeros(x.shape[0], 1))
-        own = EdgeBatch(edges.edge_index, edges.edge_attr, x.shape[0])
+        own = EdgeBatch(edges.edge_index, edges.edge_attr, x.shape[0], edges.rowptr)
         h = own.sum_embeddings(encoder)
         if config.node_source == "edge-mean":
             h = h / own.adjacency.degree.clamp_min(1).to(h.dtype)[:, None]

@@ -154,8 +154,14 @@ class PHCConv(MessagePassing):
         received = self.aggr_module(inputs, hears.cumsum(0)[index] - 1, dim_size=nodes.shape[0], dim=0)
         return received.new_zeros(dim_size, received.shape[1]).index_copy(0, nodes, received)
 
-    def combine(self, x: Tensor, received: Tensor) -> Tensor:  # (V, F_in), (V, F_in) -> (V, F_out)
-        """Add what was received to what was there and transform it."""
+    def combine(self, x: Tensor, received: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Add what was received to what was there and transform it.
+
+        Shapes:
+            - **x, received:** :math:`(V, F_{in})`
+            - **mask, optional:** :math:`(V,)`, boolean: the nodes that a norm counts
+            - **output:** :math:`(V, F_{out})`
+        """
         if received.shape != x.shape:
             raise ShapeError(
                 f"PHCConv: the output of {self.aggr_module}",
@@ -163,7 +169,8 @@ class PHCConv(MessagePassing):
                 expected=x.shape,
                 hint="the aggregation must keep the width",
             )
-        return self.transform(x + received)
+        h = x + received
+        return self.transform(h, mask) if isinstance(self.transform, PHMLP) else self.transform(h)
 
     def _require_shapes(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> None:
         if x.dim() != 2 or x.shape[1] != self.in_features:
