@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import torch
@@ -115,6 +116,7 @@ class PHCGNN(nn.Module):
         for field in given.keys() ^ {f for f in config.fields() if getattr(config, f) == CUSTOM}:
             raise ValueError(f"PHCGNN: `{field}` is {CUSTOM!r}, which stands for an object; give the object.")
         self.config, self.validate = config, True
+        self.update: Callable[..., Tensor] = update_nodes
         self._given = given
         rule_start = cast("str | Algebra", given.get("rule_start", config.rule_start))
         weight_start = cast("str | WeightStart", given.get("weight_start", config.weight_start))
@@ -285,12 +287,13 @@ class PHCGNN(nn.Module):
     def _embed(self, inputs: GraphInputs) -> Tensor:
         x, mask = inputs.x, inputs.node_mask
         edges = EdgeBatch(inputs.edge_index, inputs.edge_attr, x.shape[0], inputs.rowptr)
-        h = start = self._encode_nodes(x, edges)
+        skip = self.config.skip
+        start = self._encode_nodes(x, edges)
+        h = start.view_as(start)  # a tensor of its own, so that the first layer is compiled as the others are
         for layer, conv in enumerate(self.convs):
             received = self._receive(cast(PHCConv, conv), layer, h, edges)
-            t = normalise(self.norms[layer], cast(PHCConv, conv).combine(h, received, mask), mask)
-            t = self.dropouts[layer](self.activations[layer](t))
-            h = self._skip(t, h, start)
+            parts = conv, self.norms[layer], self.activations[layer], self.dropouts[layer]
+            h = self.update(*parts, h, received, start if skip == "initial" else h, mask, skip)
         return h
 
     def _encode_nodes(self, x: Tensor, edges: EdgeBatch) -> Tensor:
@@ -314,14 +317,6 @@ class PHCGNN(nn.Module):
         embedded = None if encoder is None else encoder(cast(Tensor, edges.edge_attr))
         return conv.gather_neighbours(h, edges.edge_index, embedded)
 
-    def _skip(self, t: Tensor, h: Tensor, start: Tensor) -> Tensor:
-        skip, n = self.config.skip, self.config.n
-        if skip is None:
-            return t
-        if skip == "concat":  # component p of the result is component p of t and of h
-            return torch.cat([t.unflatten(-1, (n, -1)), h.unflatten(-1, (n, -1))], dim=-1).flatten(-2)
-        return t + (start if skip == "initial" else h)
-
     def _pool(self, h: Tensor, ptr: Tensor) -> Tensor:
         if self.pool is None:
             raise ValueError("PHCGNN: a network for a node task has no pooling.")
@@ -343,6 +338,29 @@ class PHCGNN(nn.Module):
     def extra_repr(self) -> str:
         """Describe the network for ``repr``."""
         return f"n={self.config.n}, width={self.config.width}, layers={self.config.layers}, task={self.config.task}"
+
+
+def update_nodes(
+    conv: PHCConv,
+    norm: nn.Module,
+    activation: nn.Module,
+    dropout: nn.Module,
+    h: Tensor,
+    received: Tensor,
+    skipped: Tensor,
+    mask: Tensor | None,
+    skip: Skip | None,
+) -> Tensor:
+    """Return the nodes after a layer, given what they were, what they received and what skips the layer.
+
+    A function of modules and tensors, so that one compilation of it serves all layers.
+    """
+    t = dropout(activation(normalise(norm, conv.combine(h, received, mask), mask)))
+    if skip is None:
+        return t
+    if skip == "concat":  # component p of the result is component p of t and of h
+        return torch.cat([t.unflatten(-1, (conv.n, -1)), skipped.unflatten(-1, (conv.n, -1))], dim=-1).flatten(-2)
+    return t + skipped
 
 
 def _objects(options: PHCGNNOptions) -> dict[str, Any]:
