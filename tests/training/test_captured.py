@@ -197,7 +197,7 @@ def test_what_is_off_is_found_and_the_plain_step_taken(monkeypatch):
     follow(build({"layers": 2}), fast, zip(loader(), loader(), strict=True))
     assert fast.recorded  # without what was wrong
     assert fast.reason is None
-    assert "recording anew without compilation, with which it failed (ArithmeticError: the" in lines[0]
+    assert "recording anew without compilation, with which it failed (ArithmeticError: the" in lines[1]
     monkeypatch.setattr("phcgnn.training.captured.batched_weights", Scaled)
     fast = captured(build(), say=lines.append)
     follow(build(), fast, zip(loader(), loader(), strict=True))
@@ -261,6 +261,7 @@ def test_other_models_and_optimizers_are_refused():
         CapturedStep(step, recorder=recorders.Again())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own doing
 def test_one_compilation_serves_all_layers():
     torch._dynamo.reset()
@@ -276,5 +277,5 @@ def test_one_compilation_serves_all_layers():
     )
     follow(plain, fast, zip(loader(), loader(), strict=True))
     assert fast.recorded
-    assert len(lines) == 1
+    assert ["recorded" in line for line in lines] == [True, True]
     assert counts.frame_count == 1

@@ -152,6 +152,8 @@ class CapturedStep:
 
     def _begin(self, batch: Batch, lr: float) -> None:
         begun = time.monotonic()
+        if self._update is not None:
+            self.say("the training step is compiled and recorded, which takes a while once")
         before = _State(self.model, self.optimizer)
         try:
             self.step.set_learning_rate(lr)
@@ -202,6 +204,7 @@ class CapturedStep:
             with batched_weights(model), warnings.catch_warnings():
                 # Dynamo looks for the gradient of every tensor that it finds in a module, of those built there too
                 warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
+                warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # fp32 was asked for
                 return self.step.differentiate(cast(Batch, self._static), self._lr)
         finally:
             model.update = plain

@@ -15,6 +15,7 @@ from torch_geometric.data import Batch
 
 from phcgnn.data.batching import real_graphs
 from phcgnn.data.loader import GraphLoader
+from phcgnn.training.captured import CapturedStep
 from phcgnn.training.checkpoint import random_state, read_checkpoint, restore_random_state, write_checkpoint
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.interrupt import Interrupted, StopRequest
@@ -110,7 +111,7 @@ class Trainer:
 
     def __init__(
         self,
-        step: TrainingStep,
+        step: TrainingStep | CapturedStep,
         train: GraphLoader,
         validation: GraphLoader,
         *,
