@@ -50,8 +50,8 @@ TOLERANCES: dict[Precision, Tolerance] = {
     "tf32": Tolerance(1e-2, 1e-1),
     "bf16": Tolerance(5e-2, 2e-1),
 }
-"""Rounding decides on which side of 0 a ReLU or a residual of the L1 loss falls, and the gradient then jumps: that of 16
-layers is off by some thousandths in float32, or by more where one of few graphs changes sides. The loss does not."""
+"""Rounding decides on which side of 0 a ReLU or a residual of the L1 loss falls, and the gradient then jumps: in
+float32 that of 16 layers is off by some thousandths, by more where one of few graphs changes sides; the loss is not."""
 
 
 class CapturedStep:
