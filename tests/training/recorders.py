@@ -20,6 +20,16 @@ class Again:
         return work
 
 
+class Watch(TorchDispatchMode):
+    """Changes nothing but that torch's own operations are done, as in a recording, and none that are for a CPU alone.
+
+    Both do the same, but draw the random numbers of dropout in another order.
+    """
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
+        return operation(*arguments, **(keywords or {}))
+
+
 class Tape:
     """Replays the very operations of the recording, on the same memory and with the same numbers baked in.
 
@@ -30,7 +40,8 @@ class Tape:
         self.operations = []
 
     def ahead(self, work):
-        work()
+        with Watch():
+            work()
 
     def record(self, work):
         with _Recording(self.operations):

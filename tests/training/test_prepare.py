@@ -88,16 +88,15 @@ def test_on_the_cpu_and_where_it_is_told_the_step_is_plain(caplog):
 def test_many_architectures_compile_one_after_the_other():
     store = make_store()
     for width in range(8, 30, 2):
-        model = network(store, width=width, layers=2)
+        settings = {**STILL, "width": width, "layers": 2}
+        model = network(store, **settings)
         compiled = compile_for(model.config, model.update, backend="eager")
-        assert compile_for(network(store, width=width, layers=2).config, model.update, backend="eager") is compiled
+        assert compile_for(network(store, **settings).config, model.update, backend="eager") is compiled
         batch = store.batch([0, 1, 2])
         with torch.no_grad():
-            torch.manual_seed(0)
             expected = model(batch)
             model.update = compiled
-            torch.manual_seed(0)
-            torch.testing.assert_close(model(batch), expected)
+            torch.testing.assert_close(model(batch), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
