@@ -25,10 +25,14 @@ class EdgeBatch:
         edge_index: ``(2, E)``
         edge_attr: ``(E, F)``, raw.
         num_nodes: V
+        rowptr: ``(V + 1,)``, where the edges into each node begin, if they are sorted by target.
     """
 
-    def __init__(self, edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> None:
+    def __init__(
+        self, edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int, rowptr: Tensor | None = None
+    ) -> None:
         self.edge_index, self.edge_attr, self.num_nodes = edge_index.long(), edge_attr, num_nodes
+        self.rowptr = rowptr
         self._adjacency: Adjacency | None = None
         self._sums: Tensor | None = None
 
@@ -36,7 +40,7 @@ class EdgeBatch:
     def adjacency(self) -> Adjacency:
         """The edges sorted, when they are first asked for."""
         if self._adjacency is None:
-            self._adjacency = Adjacency.from_edges(self.edge_index, self.num_nodes)
+            self._adjacency = Adjacency.from_edges(self.edge_index, self.num_nodes, self.rowptr)
         return self._adjacency
 
     def sum_embeddings(self, encoder: EdgeEncoder) -> Tensor:  # -> (V, k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import torch
@@ -21,7 +22,7 @@ from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import build_norm
+from phcgnn.nn.norm import build_norm, normalise
 from phcgnn.nn.pooling import SoftAttentionPooling, build_pooling
 from phcgnn.nn.rule import MultiplicationRule
 from phcgnn.nn.start import WeightStart
@@ -80,6 +81,9 @@ class PHCGNN(nn.Module):
     Values are checked before they index anything, for which the host waits for the device once a forward: set
     ``validate`` to False where the data has been checked already.
 
+    The ghosts of a padded batch of a :class:`~phcgnn.data.GraphStore` change nothing: norms leave them out, and what is
+    predicted for them is to be ignored.
+
     Args:
         **options: The fields of :class:`~phcgnn.models.PHCGNNConfig`. Where it holds a name, an object works too: an
             ``Aggregation`` (each layer gets a copy of its own, started anew), a readout, an activation, an ``Algebra``.
@@ -112,6 +116,7 @@ class PHCGNN(nn.Module):
         for field in given.keys() ^ {f for f in config.fields() if getattr(config, f) == CUSTOM}:
             raise ValueError(f"PHCGNN: `{field}` is {CUSTOM!r}, which stands for an object; give the object.")
         self.config, self.validate = config, True
+        self.update: Callable[..., Tensor] = update_nodes
         self._given = given
         rule_start = cast("str | Algebra", given.get("rule_start", config.rule_start))
         weight_start = cast("str | WeightStart", given.get("weight_start", config.weight_start))
@@ -229,9 +234,9 @@ class PHCGNN(nn.Module):
         """Predict, from a batch or from its tensors ``(x, edge_index, edge_attr, ptr)``."""
         inputs = self._read(batch, edge_index, edge_attr, ptr)
         h = self._embed(inputs)
-        if self.pool is not None:
-            h = self._pool(h, inputs.ptr)
-        return self.predictor(h)
+        if self.pool is None:
+            return self.predictor(h, inputs.node_mask)
+        return self.predictor(self._pool(h, inputs.ptr), inputs.graph_mask)
 
     def node_embeddings(
         self,
@@ -280,14 +285,15 @@ class PHCGNN(nn.Module):
         return inputs
 
     def _embed(self, inputs: GraphInputs) -> Tensor:
-        x, edge_index, edge_attr, _ = inputs
-        edges = EdgeBatch(edge_index, edge_attr, x.shape[0])
-        h = start = self._encode_nodes(x, edges)
+        x, mask = inputs.x, inputs.node_mask
+        edges = EdgeBatch(inputs.edge_index, inputs.edge_attr, x.shape[0], inputs.rowptr)
+        skip = self.config.skip
+        start = self._encode_nodes(x, edges)
+        h = start.view_as(start)  # a tensor of its own, so that the first layer is compiled as the others are
         for layer, conv in enumerate(self.convs):
             received = self._receive(cast(PHCConv, conv), layer, h, edges)
-            t = self.norms[layer](conv.combine(h, received))  # type: ignore[operator]
-            t = self.dropouts[layer](self.activations[layer](t))
-            h = self._skip(t, h, start)
+            parts = conv, self.norms[layer], self.activations[layer], self.dropouts[layer]
+            h = self.update(*parts, h, received, start if skip == "initial" else h, mask, skip)
         return h
 
     def _encode_nodes(self, x: Tensor, edges: EdgeBatch) -> Tensor:
@@ -297,7 +303,7 @@ class PHCGNN(nn.Module):
             return encoder(x)
         if config.node_source == "constant":
             return encoder(edges.edge_index.new_zeros(x.shape[0], 1))
-        own = EdgeBatch(edges.edge_index, edges.edge_attr, x.shape[0])
+        own = EdgeBatch(edges.edge_index, edges.edge_attr, x.shape[0], edges.rowptr)
         h = own.sum_embeddings(encoder)
         if config.node_source == "edge-mean":
             h = h / own.adjacency.degree.clamp_min(1).to(h.dtype)[:, None]
@@ -310,14 +316,6 @@ class PHCGNN(nn.Module):
             return conv.sum_neighbours(h, edges.adjacency, embedded)
         embedded = None if encoder is None else encoder(cast(Tensor, edges.edge_attr))
         return conv.gather_neighbours(h, edges.edge_index, embedded)
-
-    def _skip(self, t: Tensor, h: Tensor, start: Tensor) -> Tensor:
-        skip, n = self.config.skip, self.config.n
-        if skip is None:
-            return t
-        if skip == "concat":  # component p of the result is component p of t and of h
-            return torch.cat([t.unflatten(-1, (n, -1)), h.unflatten(-1, (n, -1))], dim=-1).flatten(-2)
-        return t + (start if skip == "initial" else h)
 
     def _pool(self, h: Tensor, ptr: Tensor) -> Tensor:
         if self.pool is None:
@@ -340,6 +338,29 @@ class PHCGNN(nn.Module):
     def extra_repr(self) -> str:
         """Describe the network for ``repr``."""
         return f"n={self.config.n}, width={self.config.width}, layers={self.config.layers}, task={self.config.task}"
+
+
+def update_nodes(
+    conv: PHCConv,
+    norm: nn.Module,
+    activation: nn.Module,
+    dropout: nn.Module,
+    h: Tensor,
+    received: Tensor,
+    skipped: Tensor,
+    mask: Tensor | None,
+    skip: Skip | None,
+) -> Tensor:
+    """Return the nodes after a layer, given what they were, what they received and what skips the layer.
+
+    A function of modules and tensors, so that one compilation of it serves all layers.
+    """
+    t = dropout(activation(normalise(norm, conv.combine(h, received, mask), mask)))
+    if skip is None:
+        return t
+    if skip == "concat":  # component p of the result is component p of t and of h
+        return torch.cat([t.unflatten(-1, (conv.n, -1)), skipped.unflatten(-1, (conv.n, -1))], dim=-1).flatten(-2)
+    return t + skipped
 
 
 def _objects(options: PHCGNNOptions) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import build_norm
+from phcgnn.nn.norm import build_norm, normalise
 from phcgnn.nn.real import RealTransformer
 
 __all__ = ["Predictor"]
@@ -33,6 +33,7 @@ class Predictor(nn.Module):
 
     Shapes:
         - **input:** :math:`(*, F)`
+        - **mask, optional:** :math:`(*)`, boolean: the rows that the norms count
         - **output:** :math:`(*, T)`
 
     >>> import torch
@@ -70,8 +71,8 @@ class Predictor(nn.Module):
             if reset is not None:
                 reset()
 
-    def forward(self, x: Tensor) -> Tensor:  # (*, F) -> (*, T)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, F), (*) -> (*, T)
         """Predict."""
         for linear, norm, dropout in zip(self.linears, self.norms, self.dropouts, strict=True):
-            x = dropout(self.activation(norm(linear(x))))
+            x = dropout(self.activation(normalise(norm, linear(x), mask)))
         return self.real(self.last(x))

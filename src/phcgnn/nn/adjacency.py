@@ -39,13 +39,23 @@ class Adjacency(NamedTuple):
     degree: Tensor
 
     @classmethod
-    def from_edges(cls, edge_index: Tensor, num_nodes: int) -> Self:
-        """Sort the edges both ways."""
+    def from_edges(cls, edge_index: Tensor, num_nodes: int, rowptr: Tensor | None = None) -> Self:
+        """Sort the edges both ways; only one way where ``rowptr`` tells where those into each node begin already."""
         source, target = edge_index[0].long(), edge_index[1].long()
         bounds = torch.arange(num_nodes + 1, device=edge_index.device)
-        targets, by_target = target.sort(stable=True)
         sources, by_source = source.sort(stable=True)
-        source_ptr, target_ptr = torch.searchsorted(targets, bounds), torch.searchsorted(sources, bounds)
+        target_ptr = torch.searchsorted(sources, bounds)
+        if rowptr is not None:
+            if rowptr.shape != bounds.shape:
+                raise ShapeError(
+                    "Adjacency: `rowptr`",
+                    got=rowptr.shape,
+                    expected=bounds.shape,
+                    hint="it belongs to edges sorted by target; take it away where nodes were added or removed",
+                )
+            return cls(source, rowptr.long(), target[by_source], target_ptr, rowptr.long().diff())
+        targets, by_target = target.sort(stable=True)
+        source_ptr = torch.searchsorted(targets, bounds)
         return cls(source[by_target], source_ptr, target[by_source], target_ptr, source_ptr.diff())
 
     def sum(self, x: Tensor) -> Tensor:  # (V, k) -> (V, k)

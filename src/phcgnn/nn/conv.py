@@ -138,8 +138,14 @@ class PHCConv(MessagePassing):
         assert dim_size is not None
         return reduce_rows(self.aggr_module, inputs, index, dim_size, ptr)
 
-    def combine(self, x: Tensor, received: Tensor) -> Tensor:  # (V, F_in), (V, F_in) -> (V, F_out)
-        """Add what was received to what was there and transform it."""
+    def combine(self, x: Tensor, received: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Add what was received to what was there and transform it.
+
+        Shapes:
+            - **x, received:** :math:`(V, F_{in})`
+            - **mask, optional:** :math:`(V,)`, boolean: the nodes that a norm counts
+            - **output:** :math:`(V, F_{out})`
+        """
         if received.shape != x.shape:
             raise ShapeError(
                 f"PHCConv: the output of {self.aggr_module}",
@@ -147,7 +153,8 @@ class PHCConv(MessagePassing):
                 expected=x.shape,
                 hint="the aggregation must keep the width",
             )
-        return self.transform(x + received)
+        h = x + received
+        return self.transform(h, mask) if isinstance(self.transform, PHMLP) else self.transform(h)
 
     def _require_shapes(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> None:
         if x.dim() != 2 or x.shape[1] != self.in_features:

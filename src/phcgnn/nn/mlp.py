@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import build_norm
+from phcgnn.nn.norm import build_norm, normalise
 
 __all__ = ["PHMLP"]
 
@@ -27,6 +27,7 @@ class PHMLP(nn.Module):
 
     Shapes:
         - **input:** :math:`(*, F_{in})`
+        - **mask, optional:** :math:`(*)`, boolean: the rows that the norm counts
         - **output:** :math:`(*, F_{out})`
 
     >>> import torch
@@ -59,6 +60,6 @@ class PHMLP(nn.Module):
             if reset is not None:
                 reset()
 
-    def forward(self, x: Tensor) -> Tensor:  # (*, F_in) -> (*, F_out)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, F_in), (*) -> (*, F_out)
         """Apply the network."""
-        return self.linear2(self.activation(self.norm(self.linear1(x))))
+        return self.linear2(self.activation(normalise(self.norm, self.linear1(x), mask)))
