@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,15 @@ def make_store(task="regression", *, targets=("a", "b"), gaps=True, weights=Fals
     if weights:
         store.weights = torch.rand(len(store), generator=generator)
     return store
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """As in the processes that tests start: sums over two threads round otherwise than over one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
