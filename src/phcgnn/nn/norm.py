@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from phcgnn.errors import ShapeError, require_divisible
 from phcgnn.functional import full_precision
+from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.precision import at_least_float32, keep_wide
 from phcgnn.registry import Registry
 
@@ -60,10 +61,21 @@ class PHCNorm(nn.BatchNorm1d):
         _require_width("PHCNorm", x, self.num_features)
         rows = x.reshape(-1, self.num_features)
         if self.training and rows.shape[0] > 1:
+            if self.momentum is not None and plain_on_cpu(rows, self.weight, self.bias):
+                return self._normalise(rows).view_as(x)
             return super().forward(rows).view_as(x)
         return F.batch_norm(
             rows, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
         ).view_as(x)
+
+    def _normalise(self, rows: Tensor) -> Tensor:
+        """Do in training what ``BatchNorm1d`` does, with a faster backward."""
+        if not self.track_running_stats:
+            return _BatchNorm.apply(rows, self.weight, self.bias, None, None, 0.0, self.eps)[0]
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        statistics = self.running_mean, self.running_var
+        return _BatchNorm.apply(rows, self.weight, self.bias, *statistics, self.momentum, self.eps)[0]
 
     def extra_repr(self) -> str:
         """Describe the norm for ``repr``."""
@@ -204,6 +216,45 @@ def build_norm(
     if isinstance(norm, nn.Module):
         return norm
     return NORMS[norm](features, n, device=device, dtype=dtype)
+
+
+class _BatchNorm(torch.autograd.Function):
+    """Batch norm in training on the CPU, where torch's own backward takes several times as long as its arithmetic."""
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: float,
+        eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(inputs[0], inputs[1], output[1], output[2])
+        ctx.eps = inputs[-1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight, mean, scale), gradient = ctx.saved_tensors, gradients[0]
+        if torch.is_grad_enabled():  # wanted twice: torch's own, which knows its derivative
+            found = torch.ops.aten.native_batch_norm_backward(
+                gradient, x, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
+            )
+            return *found, None, None, None, None
+        rows = x.shape[0]
+        centred = x - mean
+        total = gradient.sum(0)
+        dot = (gradient * centred).sum(0) * scale
+        factor = weight * scale
+        result = torch.addcmul(-factor * total / rows, gradient, factor)
+        result.addcmul_(centred, -factor * scale * dot / rows)
+        return result, dot, total, None, None, None, None
 
 
 def _require_width(layer: str, x: Tensor, width: int) -> None:
