@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from phcgnn.errors import ShapeError
 from phcgnn.nn import PHMLP, PHCNorm, WhiteningNorm
+from phcgnn.nn.norm import normalise
 from phcgnn.testing import assert_resets_everything
 
 
@@ -171,3 +173,69 @@ def test_bad_input(norm):
         norm(6, 4)
     with pytest.raises(ValueError, match=r"shape \(3, 4\), expected \(\*, 8\)"):
         norm(8, 4)(torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("norm", [PHCNorm, WhiteningNorm])
+def test_with_a_mask_the_others_do_not_exist(norm):
+    ours, alone = norm(8, 4).double(), norm(8, 4).double()
+    mask = torch.rand(40) < 0.6
+    for _ in range(3):
+        x = torch.randn(40, 8, dtype=torch.float64) * 3 + 1
+        x[~mask] = torch.randn(int((~mask).sum()), 8, dtype=torch.float64) * 1e6
+        x[(~mask).nonzero()[0]] = float("nan")  # not even that reaches the others
+        left, right = x.clone().requires_grad_(), x[mask].clone().requires_grad_()
+        y, expected = ours(left, mask), alone(right)
+        torch.testing.assert_close(y[mask], expected, rtol=1e-11, atol=1e-11)
+        assert (y[~mask] == 0).all()
+        pull = torch.randn_like(y)
+        got = torch.autograd.grad(y, [left, *ours.parameters()], pull)
+        wanted = torch.autograd.grad(expected, [right, *alone.parameters()], pull[mask])
+        torch.testing.assert_close(got[0][mask], wanted[0], rtol=1e-9, atol=1e-9)
+        assert (got[0][~mask] == 0).all()
+        torch.testing.assert_close(got[1:], wanted[1:], rtol=1e-10, atol=1e-10)
+    for name, value in ours.state_dict().items():
+        torch.testing.assert_close(value, alone.state_dict()[name], rtol=1e-12, atol=1e-12, msg=name)
+    x = torch.randn(40, 8, dtype=torch.float64)
+    torch.testing.assert_close(ours.eval()(x, mask)[mask], alone.eval()(x[mask]))
+    assert (ours(x, mask)[~mask] == 0).all()
+
+
+@pytest.mark.parametrize("norm", [PHCNorm, WhiteningNorm])
+@pytest.mark.parametrize("real", [0, 1])
+def test_with_a_mask_a_single_row_uses_the_running_statistics_and_leaves_them(norm, real):
+    layer = norm(8, 4)
+    layer(torch.randn(50, 8) * 2 + 1)
+    state = copy.deepcopy(layer.state_dict())
+    x = torch.randn(5, 8)
+    y = layer(x, torch.arange(5) < real)
+    torch.testing.assert_close(y[:real], copy.deepcopy(layer).eval()(x[:real]))
+    assert (y[real:] == 0).all()
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, state[name]), name
+
+
+@pytest.mark.parametrize("norm", [PHCNorm, WhiteningNorm])
+def test_a_mask_that_does_not_fit(norm):
+    with pytest.raises(ShapeError, match=r"the mask \(torch.bool\).*expected \(5, 6\)"):
+        norm(8, 4)(torch.randn(5, 6, 8), torch.ones(5, dtype=torch.bool))
+    with pytest.raises(ShapeError, match=r"the mask \(torch.float32\)"):
+        norm(8, 4)(torch.randn(5, 8), torch.ones(5))
+    x = torch.randn(5, 6, 8)
+    assert norm(8, 4)(x, torch.ones(5, 6, dtype=torch.bool)).shape == x.shape
+
+
+def test_a_norm_that_knows_no_mask():
+    x, mask = torch.randn(5, 8), torch.arange(5) < 3
+    with pytest.raises(ValueError, match=r"BatchNorm1d would count the ghosts"):
+        normalise(nn.BatchNorm1d(8), x, mask)
+    y = normalise(nn.LayerNorm(8), x, mask)
+    torch.testing.assert_close(y[:3], nn.LayerNorm(8)(x[:3]))
+    assert (y[3:] == 0).all()
+
+
+def test_a_mask_in_bfloat16():
+    layer, x = PHCNorm(8, 2), torch.randn(300, 8) * 3 + 2
+    mask = torch.arange(300) < 280
+    y = layer(x.bfloat16(), mask)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y[:280].float(), nn.BatchNorm1d(8)(x[:280]), rtol=0.02, atol=0.03)

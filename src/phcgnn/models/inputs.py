@@ -22,18 +22,24 @@ class GraphInputs(NamedTuple):
         - **edge_index:** :math:`(2, E)`
         - **edge_attr, optional:** :math:`(E, F_{edge})`
         - **ptr:** :math:`(G + 1,)`, where the nodes of each graph begin
+        - **node_mask, graph_mask, optional:** :math:`(V,)` and :math:`(G,)`, False at the ghosts of a padded batch
+        - **rowptr, optional:** :math:`(V + 1,)`, where the edges into each node begin, if they are sorted by target
     """
 
     x: Tensor
     edge_index: Tensor
     edge_attr: Tensor | None
     ptr: Tensor
+    node_mask: Tensor | None = None
+    graph_mask: Tensor | None = None
+    rowptr: Tensor | None = None
 
 
 def read_batch(batch: Any) -> GraphInputs:
     """Read any object with ``x``, ``edge_index``, ``edge_attr`` and ``ptr`` or ``batch``: a PyG ``Batch`` or ``Data``.
 
-    Without ``ptr`` and ``batch`` it is one graph.
+    Without ``ptr`` and ``batch`` it is one graph. ``node_mask`` and ``graph_mask`` are read where there are both,
+    ``rowptr`` where ``edges_sorted`` says that it still holds.
     """
     edge_index = getattr(batch, "edge_index", None)
     if not isinstance(edge_index, Tensor):
@@ -59,7 +65,11 @@ def read_batch(batch: Any) -> GraphInputs:
                 f"got shape {tuple(graph_of_node.shape)}; sort the nodes by graph."
             )
         ptr = torch.searchsorted(graph_of_node, torch.arange(graphs + 1, device=graph_of_node.device))
-    return GraphInputs(x, edge_index, getattr(batch, "edge_attr", None), ptr)
+    node_mask, graph_mask = getattr(batch, "node_mask", None), getattr(batch, "graph_mask", None)
+    if node_mask is None or graph_mask is None:
+        node_mask = graph_mask = None
+    rowptr = getattr(batch, "rowptr", None) if getattr(batch, "edges_sorted", False) else None
+    return GraphInputs(x, edge_index, getattr(batch, "edge_attr", None), ptr, node_mask, graph_mask, rowptr)
 
 
 def check_inputs(inputs: GraphInputs, node_features: Features, edge_features: Features, validate: bool = True) -> None:
@@ -68,8 +78,8 @@ def check_inputs(inputs: GraphInputs, node_features: Features, edge_features: Fe
     Shapes and types are always checked; values (indices and categories) only with ``validate``, for which the host
     waits for the device once. Nothing is indexed before.
     """
-    x, edge_index, edge_attr, ptr = inputs
-    for name, value in zip(("x", "edge_index", "edge_attr", "ptr"), inputs, strict=True):
+    x, edge_index, edge_attr, ptr = inputs[:4]
+    for name, value in zip(("x", "edge_index", "edge_attr", "ptr"), inputs[:4], strict=True):
         if not isinstance(value, Tensor) and not (name == "edge_attr" and value is None):
             raise TypeError(f"PHCGNN: `{name}` must be a tensor, got {type(value).__name__}; torch.tensor makes one.")
     require_edges("PHCGNN", edge_index)
@@ -111,7 +121,7 @@ def _check_columns(name: str, value: Tensor, features: Features, rows: int, fiel
 
 
 def _check_values(inputs: GraphInputs, node_features: Features, edge_features: Features) -> None:
-    x, edge_index, edge_attr, ptr = inputs
+    x, edge_index, edge_attr, ptr = inputs[:4]
     nodes = x.shape[0]
     wrong = {
         "edge_index": ((edge_index < 0) | (edge_index >= nodes)).any(),
@@ -131,7 +141,7 @@ def _outside(value: Tensor, features: tuple[int, ...]) -> Tensor:
 
 
 def _refuse(name: str, inputs: GraphInputs, features: Features) -> None:
-    x, edge_index, edge_attr, ptr = inputs
+    x, edge_index, edge_attr, ptr = inputs[:4]
     nodes = x.shape[0]
     if name == "edge_index":
         require_nodes("PHCGNN", edge_index, nodes)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overloa
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.aggr import Aggregation
+from torch_geometric.nn.aggr import Aggregation, SumAggregation
 
 from phcgnn.algebra import Algebra
 from phcgnn.models.config import CUSTOM, Features, NodeSource, PHCGNNConfig, Skip
@@ -16,9 +16,11 @@ from phcgnn.models.inputs import GraphInputs, check_inputs, read_batch
 from phcgnn.models.predictor import Predictor
 from phcgnn.models.summary import Summary, summarize
 from phcgnn.nn.activation import Activation, build_activation
-from phcgnn.nn.aggregation import PNAAggregation, reduce_rows
+from phcgnn.nn.aggregation import PNAAggregation, reduce_rows, softmax_of_sorted
+from phcgnn.nn.block import activate
 from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
+from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.norm import build_norm
@@ -79,6 +81,9 @@ class PHCGNN(nn.Module):
 
     Values are checked before they index anything, for which the host waits for the device once a forward: set
     ``validate`` to False where the data has been checked already.
+
+    The ghosts of a padded batch of a :class:`~phcgnn.data.GraphStore` change nothing: norms leave them out, and what is
+    predicted for them is to be ignored.
 
     Args:
         **options: The fields of :class:`~phcgnn.models.PHCGNNConfig`. Where it holds a name, an object works too: an
@@ -229,9 +234,9 @@ class PHCGNN(nn.Module):
         """Predict, from a batch or from its tensors ``(x, edge_index, edge_attr, ptr)``."""
         inputs = self._read(batch, edge_index, edge_attr, ptr)
         h = self._embed(inputs)
-        if self.pool is not None:
-            h = self._pool(h, inputs.ptr)
-        return self.predictor(h)
+        if self.pool is None:
+            return self.predictor(h, inputs.node_mask)
+        return self.predictor(self._pool(h, inputs.ptr), inputs.graph_mask)
 
     def node_embeddings(
         self,
@@ -280,13 +285,12 @@ class PHCGNN(nn.Module):
         return inputs
 
     def _embed(self, inputs: GraphInputs) -> Tensor:
-        x, edge_index, edge_attr, _ = inputs
-        edges = EdgeBatch(edge_index, edge_attr, x.shape[0])
+        x, mask = inputs.x, inputs.node_mask
+        edges = EdgeBatch(inputs.edge_index, inputs.edge_attr, x.shape[0], inputs.rowptr)
         h = start = self._encode_nodes(x, edges)
         for layer, conv in enumerate(self.convs):
-            received = self._receive(cast(PHCConv, conv), layer, h, edges)
-            t = self.norms[layer](conv.combine(h, received))  # type: ignore[operator]
-            t = self.dropouts[layer](self.activations[layer](t))
+            t = self._pass_messages(cast(PHCConv, conv), layer, h, edges, mask)
+            t = activate(t, self.norms[layer], cast(Activation, self.activations[layer]), self.dropouts[layer], mask)
             h = self._skip(t, h, start)
         return h
 
@@ -297,14 +301,25 @@ class PHCGNN(nn.Module):
             return encoder(x)
         if config.node_source == "constant":
             return encoder(edges.edge_index.new_zeros(x.shape[0], 1))
-        own = EdgeBatch(edges.edge_index, edges.edge_attr, x.shape[0])
+        own = EdgeBatch(edges.edge_index, edges.edge_attr, x.shape[0], edges.rowptr)
         h = own.sum_embeddings(encoder)
         if config.node_source == "edge-mean":
             h = h / own.adjacency.degree.clamp_min(1).to(h.dtype)[:, None]
         return h
 
-    def _receive(self, conv: PHCConv, layer: int, h: Tensor, edges: EdgeBatch) -> Tensor:
+    def _pass_messages(
+        self, conv: PHCConv, layer: int, h: Tensor, edges: EdgeBatch, mask: Tensor | None
+    ) -> Tensor:  # (V, k) -> (V, width)
         encoder = cast(EdgeEncoder, self.edge_encoders[layer]) if len(self.edge_encoders) else None
+        if edges.on_host and h.dtype in (torch.float32, torch.float64) and plain_on_cpu(h):
+            if type(conv.aggr_module) is SumAggregation and conv.sums:
+                return conv.transform_nodes(edges.sum_with_own(h, encoder), mask)
+            if conv.weighs:
+                messages, beta = edges.messages(h, encoder), cast(Tensor, conv.aggr_module.beta)
+                return conv.combine(h, softmax_of_sorted(messages, beta, edges.adjacency), mask)
+        return conv.combine(h, self._receive(conv, encoder, h, edges), mask)
+
+    def _receive(self, conv: PHCConv, encoder: EdgeEncoder | None, h: Tensor, edges: EdgeBatch) -> Tensor:
         if conv.sums:
             embedded = None if encoder is None else edges.sum_embeddings(encoder)
             return conv.sum_neighbours(h, edges.adjacency, embedded)

@@ -9,6 +9,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation, build_activation
+from phcgnn.nn.block import activate
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.norm import build_norm
@@ -33,6 +34,7 @@ class Predictor(nn.Module):
 
     Shapes:
         - **input:** :math:`(*, F)`
+        - **mask, optional:** :math:`(*)`, boolean: the rows that the norms count
         - **output:** :math:`(*, T)`
 
     >>> import torch
@@ -70,8 +72,8 @@ class Predictor(nn.Module):
             if reset is not None:
                 reset()
 
-    def forward(self, x: Tensor) -> Tensor:  # (*, F) -> (*, T)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, F), (*) -> (*, T)
         """Predict."""
         for linear, norm, dropout in zip(self.linears, self.norms, self.dropouts, strict=True):
-            x = dropout(self.activation(norm(linear(x))))
+            x = activate(linear(x), norm, self.activation, dropout, mask)
         return self.real(self.last(x))

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import aggr
 from torch_geometric.nn.aggr import Aggregation
 
 from phcgnn.errors import require_divisible
 from phcgnn.functional import join_components, split_components
+from phcgnn.nn.adjacency import Adjacency
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.precision import NARROW, at_least_float32
 from phcgnn.registry import Registry
 
-__all__ = ["AGGREGATIONS", "SCALERS", "PNAAggregation", "SoftmaxAggregation", "build_aggregation", "reduce_rows"]
+__all__ = [
+    "AGGREGATIONS",
+    "SCALERS",
+    "PNAAggregation",
+    "SoftmaxAggregation",
+    "build_aggregation",
+    "reduce_rows",
+    "softmax_of_sorted",
+]
 
 AGGREGATIONS: Registry[Callable[[int], Aggregation]] = Registry("aggregation")
 """Functions of the width; ``pna`` needs more and is built by :func:`build_aggregation` alone."""
@@ -42,6 +52,9 @@ AGGREGATIONS.register("deep-sets")(
 )
 AGGREGATIONS.register("lstm")(lambda features: aggr.LSTMAggregation(features, features))
 AGGREGATIONS.register("set-transformer")(lambda features: aggr.SetTransformerAggregation(features))
+
+_SPAN = 60.0
+"""So far apart may logits be that share one shift: exp(-60) is far from the smallest float32."""
 
 _ADDS = (aggr.SumAggregation, aggr.MeanAggregation, aggr.VarAggregation, aggr.StdAggregation)
 _EXTREMES = {aggr.MinAggregation: "amin", aggr.MaxAggregation: "amax"}
@@ -208,6 +221,19 @@ class PNAAggregation(Aggregation):
         return f"{type(self).__name__}({self.features}, n={self.n}, {self.aggregators} x {self.scalers})"
 
 
+def softmax_of_sorted(x: Tensor, beta: Tensor, adjacency: Adjacency) -> Tensor:
+    """Do what :class:`SoftmaxAggregation` does, on the CPU and with messages in the order of the adjacency.
+
+    Forward and backward take a third of the passes over the messages that the operations one by one would take.
+
+    Args:
+        x: Messages in float32 or wider, ``(E, k)``.
+        beta: The temperature.
+        adjacency: Which of them belong together.
+    """
+    return _SoftmaxOfSorted.apply(x, beta, adjacency.source_ptr, adjacency.degree)[0]
+
+
 def reduce_rows(aggregation: Aggregation, x: Tensor, index: Tensor, size: int, ptr: Tensor | None = None) -> Tensor:
     """Aggregate the rows of each set, the plain reductions of PyTorch Geometric with two differences.
 
@@ -227,6 +253,50 @@ def reduce_rows(aggregation: Aggregation, x: Tensor, index: Tensor, size: int, p
     if type(aggregation) in _ADDS and x.dtype in NARROW:
         return aggregation(x.float(), index, ptr=ptr, dim_size=size, dim=0).to(x.dtype)
     return aggregation(x, index, ptr=ptr, dim_size=size, dim=0)
+
+
+class _SoftmaxOfSorted(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, beta: Tensor, ptr: Tensor, degree: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if x.shape[0] == 0:
+            zeros = x.new_zeros(degree.shape[0], x.shape[1])
+            return zeros, x.new_zeros(x.shape), zeros + 1
+        weights = x * beta
+        low, high = weights.aminmax()
+        if high - low < _SPAN:  # one common shift is enough: no sum of weights can vanish
+            weights.sub_(high)
+        else:
+            index = torch.repeat_interleave(degree, output_size=x.shape[0])
+            highest = x.new_zeros(degree.shape[0], x.shape[1])
+            highest.scatter_reduce_(0, index[:, None].expand_as(x), weights, "amax", include_self=False)
+            weights.sub_(highest.index_select(0, index))
+        weights.exp_()
+        rows = torch.arange(x.shape[0])
+        total = F.embedding_bag(rows, weights, ptr, mode="sum", include_last_offset=True)
+        found = F.embedding_bag(rows, weights * x, ptr, mode="sum", include_last_offset=True)
+        total.clamp_min_(torch.finfo(x.dtype).tiny)  # of the empty sets
+        return found.div_(total), weights, total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        x, beta, _, degree = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(x, beta, degree, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, beta, degree, found, weights, total = ctx.saved_tensors
+        gradient = gradients[0]
+        index = torch.repeat_interleave(degree, output_size=x.shape[0])
+        if torch.is_grad_enabled():  # wanted twice: the same numbers by operations that know their derivatives
+            logits = x * beta
+            weights = (logits - logits.detach()).exp() * weights
+            total = torch.zeros_like(total).index_add(0, index, weights).clamp_min(torch.finfo(x.dtype).tiny)
+            found = torch.zeros_like(total).index_add(0, index, weights * x) / total
+        share = weights * (gradient / total).index_select(0, index)
+        away = x - found.index_select(0, index)
+        slope = share * away
+        return torch.addcmul(share, slope, beta), (slope * x).sum(), None, None
 
 
 def build_aggregation(aggregation: str | Aggregation, features: int) -> Aggregation:

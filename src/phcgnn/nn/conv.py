@@ -86,11 +86,20 @@ class PHCConv(MessagePassing):
     @property
     def sums(self) -> bool:
         """Whether messages are summed or averaged as they are, so that nodes and edges can be summed apart."""
-        linear = type(self.aggr_module) in (SumAggregation, MeanAggregation)
+        return type(self.aggr_module) in (SumAggregation, MeanAggregation) and self._is_usual
+
+    @property
+    def weighs(self) -> bool:
+        """Whether messages are weighted by a softmax as they are."""
+        return type(self.aggr_module) is SoftmaxAggregation and self._is_usual
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether messages are what the formula says, and nobody watches them."""
         watched = self.explain or self._message_forward_hooks or self._propagate_forward_hooks
         watched = watched or self._message_forward_pre_hooks or self._propagate_forward_pre_hooks
         watched = watched or self._aggregate_forward_hooks or self._aggregate_forward_pre_hooks
-        return linear and isinstance(self.message_activation, nn.Identity) and not watched
+        return isinstance(self.message_activation, nn.Identity) and not watched
 
     def reset_parameters(self) -> None:
         """Start the aggregation and the transform anew."""
@@ -154,8 +163,14 @@ class PHCConv(MessagePassing):
         received = self.aggr_module(inputs, hears.cumsum(0)[index] - 1, dim_size=nodes.shape[0], dim=0)
         return received.new_zeros(dim_size, received.shape[1]).index_copy(0, nodes, received)
 
-    def combine(self, x: Tensor, received: Tensor) -> Tensor:  # (V, F_in), (V, F_in) -> (V, F_out)
-        """Add what was received to what was there and transform it."""
+    def combine(self, x: Tensor, received: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Add what was received to what was there and transform it.
+
+        Shapes:
+            - **x, received:** :math:`(V, F_{in})`
+            - **mask, optional:** :math:`(V,)`, boolean: the nodes that a norm counts
+            - **output:** :math:`(V, F_{out})`
+        """
         if received.shape != x.shape:
             raise ShapeError(
                 f"PHCConv: the output of {self.aggr_module}",
@@ -163,7 +178,11 @@ class PHCConv(MessagePassing):
                 expected=x.shape,
                 hint="the aggregation must keep the width",
             )
-        return self.transform(x + received)
+        return self.transform_nodes(x + received, mask)
+
+    def transform_nodes(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Transform nodes to which what they received has been added."""
+        return self.transform(h, mask) if isinstance(self.transform, PHMLP) else self.transform(h)
 
     def _require_shapes(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> None:
         if x.dim() != 2 or x.shape[1] != self.in_features:

@@ -7,6 +7,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation, build_activation
+from phcgnn.nn.block import activate
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.norm import build_norm
 
@@ -27,6 +28,7 @@ class PHMLP(nn.Module):
 
     Shapes:
         - **input:** :math:`(*, F_{in})`
+        - **mask, optional:** :math:`(*)`, boolean: the rows that the norm counts
         - **output:** :math:`(*, F_{out})`
 
     >>> import torch
@@ -59,6 +61,6 @@ class PHMLP(nn.Module):
             if reset is not None:
                 reset()
 
-    def forward(self, x: Tensor) -> Tensor:  # (*, F_in) -> (*, F_out)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, F_in), (*) -> (*, F_out)
         """Apply the network."""
-        return self.linear2(self.activation(self.norm(self.linear1(x))))
+        return self.linear2(activate(self.linear1(x), self.norm, self.activation, mask=mask))

@@ -15,7 +15,7 @@ from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.precision import at_least_float32, keep_wide
 from phcgnn.registry import Registry
 
-__all__ = ["NORMS", "PHCNorm", "WhiteningNorm", "build_norm"]
+__all__ = ["NORMS", "PHCNorm", "WhiteningNorm", "build_norm", "normalise"]
 
 _ROUNDINGS = 4  # of the trace: one was enough for every batch that was tried
 
@@ -29,6 +29,9 @@ class PHCNorm(nn.BatchNorm1d):
     Differs from it in two ways: any leading dimensions are the batch, and a batch of a single row, which has no
     variance, is normalised in training by the running statistics, which it leaves alone.
 
+    With a mask, the statistics are those of the rows where it is True, as if there were no others; the others give
+    zero. Nothing then depends on how many there are but the values, so that a CUDA graph can hold it.
+
     Args:
         features (int): Width, a multiple of ``n``.
         n (int): Number of components.
@@ -37,6 +40,7 @@ class PHCNorm(nn.BatchNorm1d):
 
     Shapes:
         - **input, output:** :math:`(*, k)`
+        - **mask, optional:** :math:`(*)`, boolean
 
     >>> PHCNorm(32, n=4)(torch.randn(7, 32)).shape
     torch.Size([7, 32])
@@ -56,26 +60,68 @@ class PHCNorm(nn.BatchNorm1d):
         super().__init__(features, eps=eps, momentum=momentum, device=device, dtype=dtype)
         self.n = n
 
-    def forward(self, x: Tensor) -> Tensor:  # (*, k) -> (*, k)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, k), (*) -> (*, k)
         """Apply the norm."""
         _require_width("PHCNorm", x, self.num_features)
         rows = x.reshape(-1, self.num_features)
-        if self.training and rows.shape[0] > 1:
-            if self.momentum is not None and plain_on_cpu(rows, self.weight, self.bias):
-                return self._normalise(rows).view_as(x)
+        if mask is not None:
+            _require_mask("PHCNorm", mask, x)
+            if self.training:
+                return self._apply_over_all(rows, mask.reshape(-1, 1)).view_as(x)
+        elif self.training and rows.shape[0] > 1:
+            if self.momentum is not None and self.fits(rows):
+                return self.activate(rows).view_as(x)
             return super().forward(rows).view_as(x)
-        return F.batch_norm(
+        normed = F.batch_norm(
             rows, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
         ).view_as(x)
+        return normed if mask is None else torch.where(mask[..., None], normed, 0.0)
 
-    def _normalise(self, rows: Tensor) -> Tensor:
-        """Do in training what ``BatchNorm1d`` does, with a faster backward."""
-        if not self.track_running_stats:
-            return _BatchNorm.apply(rows, self.weight, self.bias, None, None, 0.0, self.eps)[0]
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        statistics = self.running_mean, self.running_var
-        return _BatchNorm.apply(rows, self.weight, self.bias, *statistics, self.momentum, self.eps)[0]
+    def _apply_over_all(self, rows: Tensor, real: Tensor | None) -> Tensor:  # (rows, k), (rows, 1) -> (rows, k)
+        """Normalise by the statistics of the real rows, which :meth:`_add` may sum over more than this process."""
+        wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        number = wide.new_full((1,), len(wide)) if real is None else real.sum(0).to(wide)
+        wide = _keep(real, wide)
+        sums = self._add(torch.cat([wide.sum(0), number]))
+        count = sums[-1].detach()
+        mean = sums[:-1] / count.clamp_min(1)
+        variance = self._add(_keep(real, wide - mean).square().sum(0)) / count.clamp_min(1)
+        with torch.no_grad():
+            self._track(mean, variance * count / (count - 1).clamp_min(1), count > 1)
+        alone = count <= 1  # one row has no variance, so the running statistics stand in
+        mean = torch.where(alone, self.running_mean.to(wide), mean)  # type: ignore[union-attr]
+        variance = torch.where(alone, self.running_var.to(wide), variance)  # type: ignore[union-attr]
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        return _keep(real, (wide - mean) * scale + self.bias).to(rows.dtype)
+
+    def _add(self, value: Tensor) -> Tensor:
+        """Return a sum over this process's rows as the sum over all rows."""
+        return value
+
+    def _track(self, mean: Tensor, variance: Tensor, several: Tensor) -> None:
+        momentum = self.momentum if self.momentum is not None else 0.1
+        weight = momentum * several.to(self.running_mean)
+        self.running_mean.lerp_(mean.to(weight), weight)  # type: ignore[union-attr]
+        self.running_var.lerp_(variance.to(weight), weight)  # type: ignore[union-attr]
+        self.num_batches_tracked.add_(several)  # type: ignore[union-attr]
+
+    def fits(self, rows: Tensor) -> bool:
+        """Whether :meth:`activate` may be used."""
+        wide = rows.dtype == self.weight.dtype in (torch.float32, torch.float64)
+        return wide and plain_on_cpu(rows, self.weight, self.bias)
+
+    def activate(self, rows: Tensor, *, relu: bool = False, keep: Tensor | None = None) -> Tensor:
+        """Do in training what ``BatchNorm1d``, ReLU and a dropout do one after the other, with one faster backward.
+
+        Args:
+            rows: Plain tensors on the CPU, ``(rows, k)``, more than one row.
+            relu: Whether ReLU follows.
+            keep: What each unit is multiplied with then, 0 or a common number above it, ``(rows, 1 or n, k/n)``.
+        """
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        statistics = self.running_mean, self.running_var, 0.0 if self.momentum is None else self.momentum
+        return _NormActivate.apply(rows, self.weight, self.bias, *statistics, self.eps, relu, keep)[0]
 
     def extra_repr(self) -> str:
         """Describe the norm for ``repr``."""
@@ -96,8 +142,8 @@ class WhiteningNorm(nn.Module):
     Components that depend on one another, or fewer rows than components, make :math:`\boldsymbol\Sigma` singular up to
     rounding, which grows with its size: :math:`\delta` is a few roundings of its trace, so that it has a factor at any
     scale. For n = 1 this is batch norm. Cost: :math:`O(k n)` a row and :math:`O(k n^2)` a batch; the statistics are
-    taken and kept in float32 or wider, whatever the model is moved to. A batch of a single row is treated as in
-    :class:`PHCNorm`.
+    taken and kept in float32 or wider, whatever the model is moved to. A batch of a single row, and a mask, are treated
+    as in :class:`PHCNorm`.
 
     Args:
         features (int): Width k, a multiple of ``n``.
@@ -107,6 +153,7 @@ class WhiteningNorm(nn.Module):
 
     Shapes:
         - **input, output:** :math:`(*, k)`
+        - **mask, optional:** :math:`(*)`, boolean
         - **weight, running_cov:** :math:`(k/n, n, n)`; **bias, running_mean:** :math:`(k/n, n)`
 
     >>> y = WhiteningNorm(8, n=4)(torch.randn(1000, 8))
@@ -153,14 +200,22 @@ class WhiteningNorm(nn.Module):
             self.weight.copy_(torch.eye(self.n, device=self.weight.device))
             self.bias.zero_()
 
-    def forward(self, x: Tensor) -> Tensor:  # (*, k) -> (*, k)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, k), (*) -> (*, k)
         """Apply the norm."""
         _require_width("WhiteningNorm", x, self.features)
+        real = None
+        if mask is not None:
+            _require_mask("WhiteningNorm", mask, x)
+            real = mask.reshape(-1)
         wide = torch.promote_types(x.dtype, torch.float32)
         with full_precision(x.device.type):
             points = x.reshape(-1, self.n, self.features // self.n).permute(2, 1, 0).to(wide)  # (m, n, rows)
+            points = _keep(real, points)
             rows = points.shape[-1]
-            if self.training and rows > 1:
+            if self.training and real is not None:
+                mean, cov = self._over_real(points, real)
+                centred = points - mean[..., None]
+            elif self.training and rows > 1:
                 mean = points.mean(-1)
                 centred = points - mean[..., None]
                 cov = centred @ centred.mT / rows
@@ -170,8 +225,24 @@ class WhiteningNorm(nn.Module):
                 centred = points - mean[..., None]
             factor = torch.linalg.cholesky(cov + self._ridge(cov.detach()))
             white = torch.linalg.solve_triangular(factor, centred, upper=False)
-            mapped = self.weight.to(wide) @ white + self.bias.to(wide)[..., None]
+            mapped = _keep(real, self.weight.to(wide) @ white + self.bias.to(wide)[..., None])
         return mapped.permute(2, 1, 0).reshape(x.shape).to(x.dtype)
+
+    def _over_real(self, points: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:  # (m, n, rows), (rows,)
+        """Return mean and covariance of the real rows, tracked; the running ones where there is none."""
+        count = real.sum().to(points)
+        mean = points.sum(-1) / count.clamp_min(1)
+        centred = _keep(real, points - mean[..., None])
+        cov = centred @ centred.mT / count.clamp_min(1)
+        several = count > 1
+        with torch.no_grad():
+            weight = self.momentum * several.to(self.running_mean)
+            unbiased = cov * count / (count - 1).clamp_min(1)
+            self.running_mean.lerp_(mean.to(weight), weight)
+            self.running_cov.lerp_(unbiased.to(weight), weight)
+            self.num_batches_tracked += several
+        mean = torch.where(several, mean, self.running_mean.to(mean))
+        return mean, torch.where(several, cov, self.running_cov.to(cov))
 
     def _ridge(self, cov: Tensor) -> Tensor:  # (m, n, n) -> (m, n, n)
         """Return what is added to the diagonal: eps, and what rounding may have taken from the least eigenvalue."""
@@ -218,8 +289,44 @@ def build_norm(
     return NORMS[norm](features, n, device=device, dtype=dtype)
 
 
-class _BatchNorm(torch.autograd.Function):
-    """Batch norm in training on the CPU, where torch's own backward takes several times as long as its arithmetic."""
+def normalise(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:  # (*, k), (*) -> (*, k)
+    """Apply a norm to the rows that are real; with a mask, the others give zero.
+
+    Raises:
+        ValueError: The norm takes statistics over rows and knows of no mask.
+    """
+    if mask is None:
+        return norm(x)
+    if isinstance(norm, PHCNorm | WhiteningNorm):
+        return norm(x, mask)
+    if isinstance(norm, nn.modules.batchnorm._NormBase):
+        raise ValueError(
+            f"{type(norm).__name__} would count the ghosts of a padded batch; use norm='component' or 'whitening', or "
+            "batches without padding."
+        )
+    return torch.where(mask[..., None], norm(x), 0.0)
+
+
+def _keep(real: Tensor | None, x: Tensor) -> Tensor:
+    """Return zero where nothing is real, so that not even a NaN there reaches what is."""
+    return x if real is None else torch.where(real, x, 0.0)
+
+
+def _require_mask(layer: str, mask: Tensor, x: Tensor) -> None:
+    if mask.shape != x.shape[:-1] or mask.dtype != torch.bool:
+        raise ShapeError(
+            f"{layer}: the mask ({mask.dtype})",
+            got=mask.shape,
+            expected=tuple(x.shape[:-1]),
+            hint="it is boolean, one entry a row",
+        )
+
+
+class _NormActivate(torch.autograd.Function):
+    """Batch norm in training, ReLU and dropout on the CPU, where torch's backward of the norm takes its time.
+
+    What is kept for backward is the input and the output: where that is positive, the gradient passes.
+    """
 
     @staticmethod
     def forward(
@@ -230,31 +337,42 @@ class _BatchNorm(torch.autograd.Function):
         running_var: Tensor | None,
         momentum: float,
         eps: float,
+        relu: bool,
+        keep: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+        y, mean, scale = torch.native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+        if relu:
+            y.relu_()
+        if keep is not None:
+            y.view(y.shape[0], -1, keep.shape[-1]).mul_(keep)
+        return y, mean, scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(inputs[0], inputs[1], output[1], output[2])
-        ctx.eps = inputs[-1]
+        x, weight, *_, ctx.eps, ctx.relu, keep = inputs
+        y, mean, scale = output
+        ctx.mark_non_differentiable(mean, scale)
+        ctx.save_for_backward(x, weight, mean, scale, y if ctx.relu else None, keep)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight, mean, scale), gradient = ctx.saved_tensors, gradients[0]
+        (x, weight, mean, scale, y, keep), gradient = ctx.saved_tensors, gradients[0]
+        if keep is not None:
+            gradient = (gradient.view(len(x), -1, keep.shape[-1]) * keep).view_as(x)
+        if y is not None:
+            gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
         if torch.is_grad_enabled():  # wanted twice: torch's own, which knows its derivative
             found = torch.ops.aten.native_batch_norm_backward(
                 gradient, x, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
             )
-            return *found, None, None, None, None
-        rows = x.shape[0]
+            return *found, *(None,) * 6
         centred = x - mean
         total = gradient.sum(0)
         dot = (gradient * centred).sum(0) * scale
         factor = weight * scale
-        result = torch.addcmul(-factor * total / rows, gradient, factor)
-        result.addcmul_(centred, -factor * scale * dot / rows)
-        return result, dot, total, None, None, None, None
+        result = torch.addcmul(-factor * total / len(x), gradient, factor)
+        result.addcmul_(centred, -factor * scale * dot / len(x))
+        return result, dot, total, *(None,) * 6
 
 
 def _require_width(layer: str, x: Tensor, width: int) -> None:

@@ -82,31 +82,14 @@ class SynchronisedNorm(PHCNorm):
     ``k + 1`` numbers a forward and as many a backward.
     """
 
-    def forward(self, x: Tensor) -> Tensor:  # (*, k) -> (*, k)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, k), (*) -> (*, k)
         """Apply the norm."""
-        if not self.training:
-            return super().forward(x)
-        rows = x.reshape(-1, self.num_features)
-        wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
-        sums: Tensor = _Sum.apply(torch.cat([wide.sum(0), wide.new_full((1,), len(wide))]))
-        count = sums[-1].detach()
-        mean = sums[:-1] / count
-        centred = wide - mean
-        variance: Tensor = _Sum.apply(centred.square().sum(0)) / count
-        with torch.no_grad():
-            self._track(mean, variance * count / (count - 1).clamp_min(1), count > 1)
-        alone = count <= 1  # as PHCNorm: one row has no variance, so the running statistics stand in
-        mean = torch.where(alone, self.running_mean.to(wide), mean)  # type: ignore[union-attr]
-        variance = torch.where(alone, self.running_var.to(wide), variance)  # type: ignore[union-attr]
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        return ((wide - mean) * scale + self.bias).to(x.dtype).view_as(x)
+        if not self.training or mask is not None:
+            return super().forward(x, mask)
+        return self._apply_over_all(x.reshape(-1, self.num_features), None).view_as(x)
 
-    def _track(self, mean: Tensor, variance: Tensor, several: Tensor) -> None:
-        momentum = self.momentum if self.momentum is not None else 0.1
-        weight = torch.where(several, momentum, 0.0)
-        self.running_mean.lerp_(mean.to(self.running_mean), weight.to(self.running_mean))  # type: ignore[union-attr]
-        self.running_var.lerp_(variance.to(self.running_var), weight.to(self.running_var))  # type: ignore[union-attr]
-        self.num_batches_tracked.add_(several)  # type: ignore[union-attr]
+    def _add(self, value: Tensor) -> Tensor:
+        return _Sum.apply(value)
 
 
 def synchronise_norms(model: nn.Module) -> None:
