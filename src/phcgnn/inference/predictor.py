@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from phcgnn.data.flat import FlatGraphs
 from phcgnn.errors import DataError, require_positive
+from phcgnn.models.compact import compact
 from phcgnn.models.folder import load_model
-from phcgnn.nn import fold
 from phcgnn.training.targets import Decoder
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class Predictor:
                     f"{folder}: it does not say how a SMILES becomes a graph (no featuriser); only models that were "
                     "trained on molecules can predict from SMILES."
                 )
-            folded = fold(model, inplace=True).eval()
-            folded.validate = False  # type: ignore[assignment]  # the featuriser keeps to its ranges
-            self.members.append((folded, Decoder.from_metadata(metadata)))
+            small = compact(model)
+            small.validate = False  # the featuriser keeps to its ranges
+            self.members.append((small, Decoder.from_metadata(metadata)))
         self.metadata = about
         self.task: str = about["task"]
         self.targets: tuple[str, ...] = tuple(about["targets"])

@@ -46,13 +46,7 @@ class Adjacency(NamedTuple):
         sources, by_source = source.sort(stable=True)
         target_ptr = torch.searchsorted(sources, bounds)
         if rowptr is not None:
-            if rowptr.shape != bounds.shape:
-                raise ShapeError(
-                    "Adjacency: `rowptr`",
-                    got=rowptr.shape,
-                    expected=bounds.shape,
-                    hint="it belongs to edges sorted by target; take it away where nodes were added or removed",
-                )
+            _require_rowptr(rowptr, num_nodes)
             return cls(source, rowptr.long(), target[by_source], target_ptr, rowptr.long().diff())
         targets, by_target = target.sort(stable=True)
         source_ptr = torch.searchsorted(targets, bounds)
@@ -62,7 +56,9 @@ class Adjacency(NamedTuple):
     def on_host(cls, edge_index: Tensor, num_nodes: int, rowptr: Tensor | None = None) -> Self:
         """Do the same on the CPU in less time: edges that come sorted by target are seen to be, and nodes counted."""
         source, target = edge_index[0].long(), edge_index[1].long()
-        if rowptr is None and not bool((target[1:] >= target[:-1]).all()):
+        if rowptr is not None:
+            _require_rowptr(rowptr, num_nodes)
+        elif not bool((target[1:] >= target[:-1]).all()):
             order = target.argsort(stable=True)
             source, target = source[order], target[order]
         degree = torch.bincount(target, minlength=num_nodes)
@@ -125,6 +121,16 @@ def require_nodes(where: str, edge_index: Tensor, nodes: int) -> None:
         f"{where}: `edge_index` holds the node {int(edge_index[row, edge])} at [{row}, {edge}], expected 0 to "
         f"{nodes - 1}, as there are {nodes} nodes; number the nodes of each graph from 0 before batching."
     )
+
+
+def _require_rowptr(rowptr: Tensor, num_nodes: int) -> None:
+    if rowptr.shape != (num_nodes + 1,):
+        raise ShapeError(
+            "Adjacency: `rowptr`",
+            got=rowptr.shape,
+            expected=(num_nodes + 1,),
+            hint="it belongs to edges sorted by target; take it away where nodes were added or removed",
+        )
 
 
 def _starts(counts: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def activate(
     """
     if mask is None and _fits(x, norm, activation, dropout):
         keep = None
-        if dropout is not None and dropout.p and dropout.training:  # type: ignore[truthy-function]
+        if dropout is not None and dropout.p and dropout.training:
             keep = cast(ComponentDropout, dropout).draw(x)
         return cast(PHCNorm, norm).activate(x, relu=True, keep=keep)
     y = activation(normalise(norm, x, mask))
