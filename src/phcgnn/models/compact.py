@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import cast
 
 import torch
 from torch import nn
@@ -42,7 +41,7 @@ def compact(model: PHCGNN) -> PHCGNN:
             _merge(transform, "linear1", transform, "norm", transform, "activation")
             _merge(transform, "linear2", small.norms, str(layer), small.activations, str(layer))
         else:
-            _merge(cast(nn.Module, conv), "transform", small.norms, str(layer), small.activations, str(layer))
+            _merge(conv, "transform", small.norms, str(layer), small.activations, str(layer))
     head = small.predictor
     names = [str(i) for i in range(len(head.norms))]
     if all(_fits(head.linears[i], head.norms[i], head.activation) for i in range(len(names))):
@@ -77,8 +76,9 @@ def _merge(
 
 
 def _fits(linear: object, norm: object, activation: object) -> bool:
-    parts = (type(linear), type(norm), type(activation))
-    return parts == (nn.Linear, PHCNorm, nn.ReLU) and not any(map(_hooked, (linear, norm, activation)))
+    plain = type(linear) is nn.Linear or (type(linear) is Affine and not linear.relu)
+    usual = plain and type(norm) is PHCNorm and type(activation) is nn.ReLU
+    return usual and not any(map(_hooked, (linear, norm, activation)))
 
 
 def _hooked(module: object) -> bool:

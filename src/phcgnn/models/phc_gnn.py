@@ -16,6 +16,7 @@ from phcgnn.models.inputs import GraphInputs, check_inputs, read_batch
 from phcgnn.models.predictor import Predictor
 from phcgnn.models.summary import Summary, summarize
 from phcgnn.nn.activation import Activation, build_activation
+from phcgnn.nn.affine import Affine
 from phcgnn.nn.aggregation import PNAAggregation, reduce_rows, softmax_of_sorted
 from phcgnn.nn.block import activate
 from phcgnn.nn.conv import PHCConv
@@ -407,7 +408,7 @@ def _to_plain_linear(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, PHMLinear):
             weight, bias = child.weight, child.bias is not None
-            plain = nn.Linear(child.in_features, child.out_features, bias, weight.device, weight.dtype)
+            plain = Affine(child.in_features, child.out_features, bias, weight.device, weight.dtype)
             setattr(module, name, plain)
         else:
             _to_plain_linear(child)

@@ -13,6 +13,7 @@ from torch import nn
 
 from phcgnn.errors import require_positive
 from phcgnn.functional import nearest_kronecker_sum
+from phcgnn.nn.affine import Affine
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 
 __all__ = ["LayerReport", "fold", "to_phm"]
@@ -172,7 +173,7 @@ def _reason_to_skip(
 ) -> str:
     if filter is not None and not filter(name, layer):
         return "filtered out"
-    if type(layer) is not nn.Linear:
+    if type(layer) not in (nn.Linear, Affine):
         return f"a subclass of nn.Linear: {type(layer).__name__}"
     if layer.in_features % n or layer.out_features % n:
         return f"n={n} does not divide {layer.in_features} -> {layer.out_features}"
