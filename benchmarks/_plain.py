@@ -151,7 +151,7 @@ def copy_weights(model: PHCGNN, plain: PlainNetwork) -> None:
     for conv, other in zip(model.convs, plain.convs, strict=True):
         _linear(conv.transform.linear1, other.linear1)  # type: ignore[union-attr, arg-type]
         _linear(conv.transform.linear2, other.linear2)  # type: ignore[union-attr, arg-type]
-        _norm(conv.transform.norm, other.norm)  # type: ignore[union-attr, arg-type]
+        _norm(conv.transform.norm, other.norm)  # type: ignore[arg-type]
         if model.config.aggregation == "softmax":
             other.aggr_module.t.fill_(conv.aggr_module.beta)  # type: ignore[union-attr, operator, arg-type]
     head = model.predictor

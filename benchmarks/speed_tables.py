@@ -3,8 +3,8 @@
     python benchmarks/speed_tables.py cpu.jsonl                              # print them
     python benchmarks/speed_tables.py cpu.jsonl --into docs/speed.md         # put them in the place of the ones there
 
-A page has a place for each kind: ``<!-- tables: cpu -->``, ``<!-- tables: cuda -->`` and ``<!-- tables: growth -->``, up
-to ``<!-- end of tables -->``. A figure of ``docs/figures/growth.py`` is shown where it lies beside the page.
+A page has a place for each kind: ``<!-- tables: cpu -->``, ``<!-- tables: cuda -->`` and ``<!-- tables: growth -->``,
+up to ``<!-- end of tables -->``. A figure of ``docs/figures/growth.py`` is shown where it lies beside the page.
 """
 
 from __future__ import annotations

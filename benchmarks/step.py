@@ -69,9 +69,8 @@ def count(config: PHCGNNConfig, nodes: float, edges: float, graphs: float) -> tu
     and the optimizer reads four and writes three numbers a parameter.
     """
     width, n = config.width, config.n
-    products = [(nodes, width, width)] * (config.layers * (2 if config.mp_mlp else 1) + 1) + [
-        (nodes, width, width // n)
-    ]
+    each = 2 if config.mp_mlp else 1
+    products = [(nodes, width, width)] * (config.layers * each + 1) + [(nodes, width, width // n)]
     last = width
     for hidden in config.downstream:
         products.append((graphs, last, hidden))

@@ -14,8 +14,9 @@ from typing import Any
 import matplotlib as mpl
 
 mpl.use("Agg")
-mpl.rcParams["svg.hashsalt"] = "phcgnn"  # the same file for the same numbers
 import matplotlib.pyplot as plt
+
+mpl.rcParams["svg.hashsalt"] = "phcgnn"  # the same file for the same numbers
 
 TITLES = {
     "n": "n",
