@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from phcgnn.cli.main import app
 
-QUICK = ["bench", "--device", "cpu", "--preset", "zinc-100k-phc5", "--seconds", "0.1"]
+QUICK = ["bench", "--device", "cpu", "--preset", "molhiv-phc4", "--seconds", "0.1"]
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +23,10 @@ def test_a_table_by_default_and_one_object_on_request():
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["machine"]["threads"] == 1
-    assert [line["preset"] for line in found["networks"]] == ["zinc-100k-phc5"]
+    assert [line["preset"] for line in found["networks"]] == ["molhiv-phc4"]
     result = CliRunner().invoke(app, QUICK)
     assert result.exit_code == 0, result.output
-    assert "106,291" in result.stdout
+    assert "110,909" in result.stdout
 
 
 @pytest.mark.parametrize(
