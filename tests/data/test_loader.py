@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phcgnn.data import GraphStore, PaddedShape
+from phcgnn.data.batching import real_graphs, unpad
 
 from .conftest import make_graphs, make_metadata
 
@@ -323,3 +324,39 @@ def test_drawing_by_weight():
             STORE.loader(5, shuffle=True, split=members, draw=draw)
     with pytest.raises(ValueError, match="needs shuffle=True"):
         STORE.loader(5, split=members, draw=weights)
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_without_cuts_batches_are_those_without_padding(world_size):
+    options = {"shuffle": True, "generator": 3, "world_size": world_size, "rank": world_size - 1}
+    plain = STORE.loader(8, **options)
+    shape = STORE.loader(8, pad=True).shape
+    narrow = PaddedShape(9, shape.nodes * 11 // 20, shape.edges)
+    padded = STORE.loader(8, pad=narrow, cut=False, csr=True, **options)
+    kinds = set()
+    for _ in range(2):
+        for expected, batch in zip(plain, padded, strict=True):
+            kinds.add("sizes" in batch)
+            assert real_graphs(batch) == expected.num_graphs == real_graphs(expected)
+            if "sizes" not in batch:
+                assert expected.num_nodes >= narrow.nodes
+                found = batch
+            else:
+                assert (batch.num_graphs, batch.num_nodes, batch.num_edges) == (9, narrow.nodes, narrow.edges)
+                found = unpad(batch)
+            for name in ("x", "edge_index", "edge_attr", "y", "pos", "weight", "batch", "ptr"):
+                torch.testing.assert_close(found[name], expected[name], equal_nan=True, rtol=0, atol=0)
+            assert len(found.rowptr) == expected.num_nodes + 1
+            assert found.num_graphs == expected.num_graphs
+    assert kinds == {True, False}
+
+
+def test_a_run_goes_on_with_or_without_padding():
+    plain = STORE.loader(8, shuffle=True, generator=3)
+    padded = STORE.loader(8, shuffle=True, generator=3, pad=True, cut=False)
+    for _ in zip(range(4), plain, strict=False):
+        pass
+    padded.load_state_dict(plain.state_dict())
+    assert held(padded)[0] == plain.indices()[plain.position].tolist()
+    with pytest.raises(ValueError, match="shape is"):
+        STORE.loader(8, shuffle=True, generator=3, pad=True).load_state_dict(plain.state_dict())

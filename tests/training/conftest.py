@@ -18,6 +18,7 @@ from phcgnn.data import GraphStore, StoreMetadata
 
 sys.path.insert(0, str(Path(__file__).parent))  # where processes of their own find `workers`
 workers = importlib.import_module("workers")
+recorders = importlib.import_module("recorders")
 
 MODEL = {"n": 2, "width": 8, "layers": 1, "downstream": (8,), "dropout": 0.2, "downstream_dropout": (0.1,)}
 TRAINING = {"epochs": 4, "batch_size": 8, "lr": 0.01, "patience": 1}

@@ -68,6 +68,7 @@ def reproduce(
     report: Annotated[bool, typer.Option(help="Draw the figures and report.html.")] = True,
     any_size: Annotated[bool, typer.Option(help="Accept data of another size than the published ones.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    compile: Annotated[bool, typer.Option(help="Record and replay the training step, on a GPU.")] = True,
     checkpoint_seconds: Annotated[float, typer.Option(min=0, help="Save the state this often.")] = 60.0,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -94,6 +95,7 @@ def reproduce(
     execution = Execution(
         device=device,  # type: ignore[arg-type]
         jobs=jobs,
+        compile=compile,
         checkpoint_seconds=checkpoint_seconds,
         time_limit=time_limit,
     )

@@ -83,6 +83,7 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     devices: Annotated[int, typer.Option(min=1, help="Processes that train one model together.")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU.")] = None,
+    compile: Annotated[bool, typer.Option(help="Record and replay the training step, on a GPU.")] = True,
     deterministic: Annotated[bool, typer.Option(help="The same seed gives the same bits on a GPU too.")] = False,
     logger: Annotated[
         list[str] | None, typer.Option(help="csv, tensorboard, another Fabric logger's name, or none; repeatable.")
@@ -138,6 +139,7 @@ def train(
             device=device,  # type: ignore[arg-type]
             devices=devices,
             threads=threads,
+            compile=compile,
             deterministic=deterministic,
             checkpoint_seconds=checkpoint_seconds,
             loggers=None if not logger else tuple(name for name in logger if name != "none"),

@@ -19,7 +19,7 @@ from phcgnn.data.packing import PackedGraphs
 if TYPE_CHECKING:
     from phcgnn.data.graphs import GraphStore
 
-__all__ = ["PaddedShape", "assemble", "select"]
+__all__ = ["PaddedShape", "assemble", "real_graphs", "select", "unpad"]
 
 Index = npt.NDArray[np.int64]
 
@@ -95,11 +95,49 @@ def assemble(
     if shape is not None:
         extra |= {"node_mask": kit.count(node_rows) < nodes, "graph_mask": kit.count(slots) < graphs}
     tensors = {name: kit.tensor(value) for name, value in (values | extra).items()}
-    batch = _new_batch(tensors | {"edges_sorted": True}, list(values), plan[0], edge_ptr, of_nodes)
+    about: dict[str, Any] = {"edges_sorted": True}
+    if shape is not None:
+        about["sizes"] = PaddedShape(graphs, nodes, edges)
+    batch = _new_batch(tensors | about, list(values), plan[0], edge_ptr, of_nodes)
     if "x" not in values:
         batch.num_nodes = node_rows
         batch._num_nodes = plan[1, :slots].tolist()
     return batch
+
+
+def real_graphs(batch: Batch) -> int:
+    """Count the graphs of a batch, ghosts and empty ones left out."""
+    sizes: PaddedShape | None = batch.get("sizes")
+    return int(batch.num_graphs) if sizes is None else sizes.graphs
+
+
+def unpad(batch: Batch, *, of_nodes: bool = False) -> Batch:
+    """Return a padded batch without its ghosts; its tensors are views.
+
+    Args:
+        batch: What :func:`assemble` made with a shape.
+        of_nodes: Whether targets belong to nodes.
+
+    >>> from phcgnn.data import GraphStore, StoreMetadata
+    >>> metadata = StoreMetadata(name="one", task="regression", targets=(), metric="mae", node_features=(9,),
+    ...                          edge_features=None)
+    >>> graph = Data(x=torch.tensor([[7], [8]]), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    >>> batch = GraphStore.from_pyg([graph], metadata=metadata).batch([0], shape=PaddedShape(3, 8, 8))
+    >>> batch.x.shape, unpad(batch).x.shape
+    (torch.Size([8, 1]), torch.Size([2, 1]))
+    """
+    sizes: PaddedShape = batch.sizes
+    lengths = dict.fromkeys(("x", "pos", "batch"), sizes.nodes) | {"rowptr": sizes.nodes + 1}
+    lengths |= {"edge_attr": sizes.edges, "ptr": sizes.graphs + 1, "weight": sizes.graphs}
+    lengths["y"] = sizes.nodes if of_nodes else sizes.graphs
+    values = {name: batch[name][:length] for name, length in lengths.items() if name in batch}
+    values |= {"edge_index": batch.edge_index[:, : sizes.edges], "edges_sorted": True}
+    plain = copy.copy(_EMPTY)
+    plain._store._mapping.update(values)
+    plain._num_graphs = sizes.graphs
+    if "x" not in values:
+        plain.num_nodes = sizes.nodes
+    return plain
 
 
 def _run(ptr: Index, index: Index) -> tuple[Index, Index, Index]:

@@ -43,6 +43,8 @@ class GraphLoader:
     The shape leaves room for the expected size of a batch of B graphs plus :math:`4 \sigma \sqrt B`, never more than
     the B largest graphs need, never less than the largest one needs. A batch that would not fit ends early, and the
     graph that did not fit starts the next batch: nothing fails, nothing is lost, an epoch just has one batch more.
+    With ``cut=False`` it stays whole and is not padded instead, so that batches hold the same graphs as without
+    ``pad``, and a run may go on with or without it.
 
     **Ranks.** Every rank plans the same epoch. With ``shuffle``, without ``pad``, a step's ``batch_size * world_size``
     graphs are those that a single process with that batch size would take, shared evenly, the last step included. With
@@ -57,6 +59,7 @@ class GraphLoader:
         generator: A seed, or a generator that one seed is drawn from now; None draws it from torch's global generator.
         drop_last: Leave out the last batch where it is short.
         pad: True to choose the shape as above, or a shape, e.g. another loader's :attr:`shape`.
+        cut: Whether a batch that would not fit the shape ends early.
         split: A split's name, or positions; None takes every graph.
         compact: See :meth:`GraphStore.batch`.
         csr: See :meth:`GraphStore.batch`.
@@ -75,6 +78,7 @@ class GraphLoader:
         generator: torch.Generator | int | None = None,
         drop_last: bool = False,
         pad: bool | PaddedShape = False,
+        cut: bool = True,
         split: str | Tensor | None = None,
         compact: bool = False,
         csr: bool = False,
@@ -96,6 +100,8 @@ class GraphLoader:
         self._nodes = np.diff(store.node_ptr_host)[self.members]
         self._edges = np.diff(store.edge_ptr_host)[self.members]
         self.shape = self._choose_shape(pad)
+        self._limit = self.shape if cut else None
+        """What batches are cut to."""
         self.epoch = 0
         self.position = 0
         self._resumed = True
@@ -114,7 +120,8 @@ class GraphLoader:
         while self.position < len(plan):
             index = plan[self.position]
             self.position += 1
-            yield assemble(self.store, index, shape=self.shape, compact=self.compact, csr=self.csr)
+            shape = self.shape if self._fits(index) else None
+            yield assemble(self.store, index, shape=shape, compact=self.compact, csr=self.csr)
         self.epoch, self.position, self._resumed = self.epoch + 1, 0, True
 
     def indices(self) -> list[Tensor]:
@@ -143,13 +150,13 @@ class GraphLoader:
             "drop_last": self.drop_last,
             "drawn": self.draw is not None,
             "world_size": self.world_size,
-            "shape": None if self.shape is None else [self.shape.graphs, self.shape.nodes, self.shape.edges],
+            "shape": None if self._limit is None else [self._limit.graphs, self._limit.nodes, self._limit.edges],
         }
 
     def _plan(self, epoch: int) -> list[Index]:
         if self._planned is None or self._planned[0] != epoch:
             order = self._permutation(epoch)
-            together = self.shuffle and self.shape is None and self.world_size > 1
+            together = self.shuffle and self._limit is None and self.world_size > 1
             self._planned = (epoch, self._share_steps(order) if together else self._share(self._cut(order)))
         return self._planned[1]
 
@@ -164,11 +171,11 @@ class GraphLoader:
     def _cut(self, order: Index) -> list[Index]:
         """Cut an order of members into batches, earlier than at the batch size where the shape is full."""
         size, count = self.batch_size, len(order)
-        if self.shape is None:
+        if self._limit is None:
             cuts = [*range(0, count, size), count]
         else:
             ends = [np.concatenate([[0], np.cumsum(rows[order])]) for rows in (self._nodes, self._edges)]
-            room = (self.shape.nodes - 1, self.shape.edges)
+            room = (self._limit.nodes - 1, self._limit.edges)
             cuts = [0]
             while (start := cuts[-1]) < count:
                 full = (
@@ -203,6 +210,15 @@ class GraphLoader:
             else:
                 batches = batches + [batches[i % len(batches)] for i in range(self.world_size - over)]
         return batches[self.rank :: self.world_size]
+
+    def _fits(self, index: Index) -> bool:
+        """Whether a batch is to be padded."""
+        if self.shape is None or self._limit is not None:
+            return self.shape is not None
+        nodes, edges = (
+            int((ptr[index + 1] - ptr[index]).sum()) for ptr in (self.store.node_ptr_host, self.store.edge_ptr_host)
+        )
+        return nodes < self.shape.nodes and edges <= self.shape.edges
 
     def _choose_shape(self, pad: bool | PaddedShape) -> PaddedShape | None:
         if pad is False:

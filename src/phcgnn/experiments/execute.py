@@ -48,12 +48,14 @@ class Execution:
     Args:
         device: ``auto`` takes a GPU where there is one.
         jobs: Runs at once; with several GPUs they take turns.
+        compile: See :class:`~phcgnn.training.runtime.Runtime`.
         checkpoint_seconds: How often a run's state is saved, at least.
         time_limit: Everything is saved and left after so many seconds.
     """
 
     device: Device = "auto"
     jobs: int = 1
+    compile: bool = True
     checkpoint_seconds: float = 60.0
     time_limit: float | None = None
 
@@ -140,7 +142,9 @@ def train_planned(
         folder,
         model=settings.model,
         config=settings.training,
-        runtime=Runtime(device=execution.device, checkpoint_seconds=execution.checkpoint_seconds),
+        runtime=Runtime(
+            device=execution.device, compile=execution.compile, checkpoint_seconds=execution.checkpoint_seconds
+        ),
         resume=True,
         observer=observer if deadline is None else _Deadline(observer, deadline),
         record={"config.toml": settings.to_toml()},
@@ -235,6 +239,7 @@ def _start(run: PlannedRun, store: Path, slot: int, execution: Execution) -> sub
         "folder": str(run.folder),
         "store": str(store),
         "device": execution.device,
+        "compile": execution.compile,
         "checkpoint_seconds": execution.checkpoint_seconds,
         "scores": not run.timing,
         "threads": max(1, cores // execution.jobs),

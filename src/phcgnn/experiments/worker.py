@@ -41,7 +41,9 @@ def main(task: str) -> int:
     torch.set_num_threads(about["threads"])
     folder = Path(about["folder"])
     settings = RunSettings.build(read_settings(folder / "config.toml"))
-    execution = Execution(device=about["device"], checkpoint_seconds=about["checkpoint_seconds"])
+    execution = Execution(
+        device=about["device"], compile=about["compile"], checkpoint_seconds=about["checkpoint_seconds"]
+    )
     try:
         train_planned(
             settings, folder, GraphStore.load(about["store"]), execution, scores=about["scores"], observer=_Lines()

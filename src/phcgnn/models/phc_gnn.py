@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import torch
@@ -118,6 +119,7 @@ class PHCGNN(nn.Module):
         for field in given.keys() ^ {f for f in config.fields() if getattr(config, f) == CUSTOM}:
             raise ValueError(f"PHCGNN: `{field}` is {CUSTOM!r}, which stands for an object; give the object.")
         self.config, self.validate = config, True
+        self.update: Callable[..., Tensor] = update_nodes
         self._given = given
         rule_start = cast("str | Algebra", given.get("rule_start", config.rule_start))
         weight_start = cast("str | WeightStart", given.get("weight_start", config.weight_start))
@@ -288,11 +290,13 @@ class PHCGNN(nn.Module):
     def _embed(self, inputs: GraphInputs) -> Tensor:
         x, mask = inputs.x, inputs.node_mask
         edges = EdgeBatch(inputs.edge_index, inputs.edge_attr, x.shape[0], inputs.rowptr)
-        h = start = self._encode_nodes(x, edges)
+        skip = self.config.skip
+        start = self._encode_nodes(x, edges)
+        h = start.view_as(start)  # a tensor of its own, so that the first layer is compiled as the others are
         for layer, conv in enumerate(self.convs):
-            t = self._pass_messages(cast(PHCConv, conv), layer, h, edges, mask)
-            t = activate(t, self.norms[layer], cast(Activation, self.activations[layer]), self.dropouts[layer], mask)
-            h = self._skip(t, h, start)
+            parts = conv, self.norms[layer], self.activations[layer], self.dropouts[layer]
+            own, received = self._gather(cast(PHCConv, conv), layer, h, edges)
+            h = self.update(*parts, own, received, start if skip == "initial" else h, mask, skip)
         return h
 
     def _encode_nodes(self, x: Tensor, edges: EdgeBatch) -> Tensor:
@@ -308,17 +312,16 @@ class PHCGNN(nn.Module):
             h = h / own.adjacency.degree.clamp_min(1).to(h.dtype)[:, None]
         return h
 
-    def _pass_messages(
-        self, conv: PHCConv, layer: int, h: Tensor, edges: EdgeBatch, mask: Tensor | None
-    ) -> Tensor:  # (V, k) -> (V, width)
+    def _gather(self, conv: PHCConv, layer: int, h: Tensor, edges: EdgeBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the nodes and what they received; on the CPU, where one sum has both, that sum and None."""
         encoder = cast(EdgeEncoder, self.edge_encoders[layer]) if len(self.edge_encoders) else None
         if edges.on_host and h.dtype in (torch.float32, torch.float64) and plain_on_cpu(h):
             if type(conv.aggr_module) is SumAggregation and conv.sums:
-                return conv.transform_nodes(edges.sum_with_own(h, encoder), mask)
+                return edges.sum_with_own(h, encoder), None
             if conv.weighs:
                 messages, beta = edges.messages(h, encoder), cast(Tensor, conv.aggr_module.beta)
-                return conv.combine(h, softmax_of_sorted(messages, beta, edges.adjacency), mask)
-        return conv.combine(h, self._receive(conv, encoder, h, edges), mask)
+                return h, softmax_of_sorted(messages, beta, edges.adjacency)
+        return h, self._receive(conv, encoder, h, edges)
 
     def _receive(self, conv: PHCConv, encoder: EdgeEncoder | None, h: Tensor, edges: EdgeBatch) -> Tensor:
         if conv.sums:
@@ -326,14 +329,6 @@ class PHCGNN(nn.Module):
             return conv.sum_neighbours(h, edges.adjacency, embedded)
         embedded = None if encoder is None else encoder(cast(Tensor, edges.edge_attr))
         return conv.gather_neighbours(h, edges.edge_index, embedded)
-
-    def _skip(self, t: Tensor, h: Tensor, start: Tensor) -> Tensor:
-        skip, n = self.config.skip, self.config.n
-        if skip is None:
-            return t
-        if skip == "concat":  # component p of the result is component p of t and of h
-            return torch.cat([t.unflatten(-1, (n, -1)), h.unflatten(-1, (n, -1))], dim=-1).flatten(-2)
-        return t + (start if skip == "initial" else h)
 
     def _pool(self, h: Tensor, ptr: Tensor) -> Tensor:
         if self.pool is None:
@@ -356,6 +351,32 @@ class PHCGNN(nn.Module):
     def extra_repr(self) -> str:
         """Describe the network for ``repr``."""
         return f"n={self.config.n}, width={self.config.width}, layers={self.config.layers}, task={self.config.task}"
+
+
+def update_nodes(
+    conv: PHCConv,
+    norm: nn.Module,
+    activation: nn.Module,
+    dropout: nn.Module,
+    h: Tensor,
+    received: Tensor | None,
+    skipped: Tensor,
+    mask: Tensor | None,
+    skip: Skip | None,
+) -> Tensor:
+    """Return the nodes after a layer, given what they were, what they received and what skips the layer.
+
+    Without ``received``, ``h`` has it in it already.
+
+    A function of modules and tensors, so that one compilation of it serves all layers.
+    """
+    t = conv.transform_nodes(h, mask) if received is None else conv.combine(h, received, mask)
+    t = activate(t, norm, activation, dropout, mask)
+    if skip is None:
+        return t
+    if skip == "concat":  # component p of the result is component p of t and of h
+        return torch.cat([t.unflatten(-1, (conv.n, -1)), skipped.unflatten(-1, (conv.n, -1))], dim=-1).flatten(-2)
+    return t + skipped
 
 
 def _objects(options: PHCGNNOptions) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from phcgnn.nn.adjacency import Adjacency
 from phcgnn.nn.aggregation import PNAAggregation, SoftmaxAggregation
+from phcgnn.nn.batched import batched_weights
 from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.convert import LayerReport, fold, to_phm
 from phcgnn.nn.dropout import ComponentDropout
@@ -31,6 +32,7 @@ __all__ = [
     "SoftAttentionPooling",
     "SoftmaxAggregation",
     "WhiteningNorm",
+    "batched_weights",
     "fold",
     "rule_penalty",
     "to_phm",

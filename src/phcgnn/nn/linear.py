@@ -132,6 +132,8 @@ class PHMLinear(nn.Module):
         else:
             self.register_parameter("bias", None)
         self._dense = DerivedTensor()
+        self._built: Tensor | None = None
+        """The dense weight, where :func:`~phcgnn.nn.batched_weights` has built it together with others."""
         self._reset_own_parameters()
 
     def reset_parameters(self) -> None:
@@ -179,7 +181,9 @@ class PHMLinear(nn.Module):
                 hint=f"the layer was made with in_features={self.in_features}",
             )
         constants, weight = self.rule.constants, self.weight
-        if self.training or self._is_sharded() or not self._dense.applies(weight, constants):
+        if self._built is not None:
+            dense = self._built
+        elif self.training or self._is_sharded() or not self._dense.applies(weight, constants):
             dense = kronecker_sum(constants, weight)
         else:
             dense = self._dense.get(lambda w, c: kronecker_sum(c, w), weight, constants)

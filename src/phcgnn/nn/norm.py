@@ -85,7 +85,8 @@ class PHCNorm(nn.BatchNorm1d):
         sums = self._add(torch.cat([wide.sum(0), number]))
         count = sums[-1].detach()
         mean = sums[:-1] / count.clamp_min(1)
-        variance = self._add(_keep(real, wide - mean).square().sum(0)) / count.clamp_min(1)
+        # what is centred sums to zero, so the variance does not change with the mean: one reduction less in backward
+        variance = self._add(_keep(real, wide - mean.detach()).square().sum(0)) / count.clamp_min(1)
         with torch.no_grad():
             self._track(mean, variance * count / (count - 1).clamp_min(1), count > 1)
         alone = count <= 1  # one row has no variance, so the running statistics stand in

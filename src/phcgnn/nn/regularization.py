@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +28,8 @@ def weight_penalty(model: nn.Module, p: float = 2) -> Tensor:
     if not p > 0:
         raise ValueError(f"weight_penalty: `p` must be positive, got {p}.")
     layers = [module for module in model.modules() if isinstance(module, PHMLinear)]
-    return _sum(model, [torch.linalg.vector_norm(layer.weight, ord=p, dim=0).mean() for layer in layers])
+    weights = [layer.weight for layer in layers]
+    return _sum(model, weights, lambda stacked: torch.linalg.vector_norm(stacked, ord=p, dim=1).mean((1, 2)))
 
 
 def rule_penalty(model: nn.Module) -> Tensor:
@@ -38,11 +41,15 @@ def rule_penalty(model: nn.Module) -> Tensor:
     0.5
     """
     rules = [module for module in model.modules() if isinstance(module, MultiplicationRule)]
-    return _sum(model, [rule.constants.abs().mean() for rule in rules])
+    return _sum(model, [rule.constants for rule in rules], lambda stacked: stacked.abs().mean((1, 2, 3)))
 
 
-def _sum(model: nn.Module, penalties: list[Tensor]) -> Tensor:
-    if penalties:
-        return torch.stack(penalties).sum()
+def _sum(model: nn.Module, tensors: Iterable[Tensor], penalty: Callable[[Tensor], Tensor]) -> Tensor:
+    """Sum the penalties of tensors; those of one shape are stacked, for one by one most of the time is overhead."""
+    by_kind: dict[object, list[Tensor]] = {}
+    for tensor in tensors:
+        by_kind.setdefault((tensor.shape, tensor.dtype, tensor.device), []).append(tensor)
+    if by_kind:
+        return torch.stack([penalty(torch.stack(alike)).sum() for alike in by_kind.values()]).sum()
     reference = next(model.parameters(), None)
     return torch.zeros(()) if reference is None else reference.new_zeros(())

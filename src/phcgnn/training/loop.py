@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from phcgnn.data.batching import real_graphs
 from phcgnn.data.loader import GraphLoader
+from phcgnn.training.captured import CapturedStep
 from phcgnn.training.checkpoint import random_state, read_checkpoint, restore_random_state, write_checkpoint
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.interrupt import Interrupted, StopRequest
@@ -109,7 +111,7 @@ class Trainer:
 
     def __init__(
         self,
-        step: TrainingStep,
+        step: TrainingStep | CapturedStep,
         train: GraphLoader,
         validation: GraphLoader,
         *,
@@ -206,8 +208,9 @@ class Trainer:
         for batch in self.train:
             at = self.train.position - 1
             self._take_step(batch, at)
-            graphs += batch.num_graphs
-            self.observer.batch(self.progress.epoch, at + 1, batches, batch.num_graphs)
+            taken = real_graphs(batch)
+            graphs += taken
+            self.observer.batch(self.progress.epoch, at + 1, batches, taken)
             now = time.monotonic()
             self.progress.epoch_seconds = passed + now - begun
             due, stopped, late = self._agree(at, stop, now - saved)

@@ -23,15 +23,12 @@ from phcgnn.training.config import TrainingConfig
 from phcgnn.training.folder import RunFolder
 from phcgnn.training.loggers import LoggerGroup, build_loggers
 from phcgnn.training.loop import Epoch, Observer, Trainer
-from phcgnn.training.losses import TASK_LOSS
 from phcgnn.training.metrics import TASK_METRICS, score
-from phcgnn.training.objective import Objective
 from phcgnn.training.parallel import Processes, synchronise_norms
+from phcgnn.training.prepare import prepare
 from phcgnn.training.runtime import Runtime
-from phcgnn.training.schedule import build_optimizer
 from phcgnn.training.start import START_FILE, save_start
-from phcgnn.training.step import TrainingStep
-from phcgnn.training.targets import Decoder, Scaler, class_weights, graph_weights, positive_weights
+from phcgnn.training.targets import Decoder
 
 __all__ = ["Result", "model_config", "train"]
 
@@ -133,36 +130,24 @@ def train(
 
     torch.manual_seed(config.seed)
     store = store.to(fabric.device)
-    decoder = Decoder(store.metadata.task, _scaler(store, config))
     network = PHCGNN.from_config(architecture, device=fabric.device)
     network.validate = False  # the store has been checked
     if processes.count > 1:
         synchronise_norms(network)
-    optimizer = build_optimizer(config.optimizer, network.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    step = TrainingStep(
+    prepared = prepare(
+        store,
         network,
-        optimizer,
-        _objective(store, config),
-        scaler=decoder.scaler,
-        gradient_clip=config.gradient_clip,
-        processes=processes,
-        network=fabric.setup_module(network),
+        config,
+        compile=runtime.compile,
+        wrapped=fabric.setup_module(network),
         backward=fabric.backward,
+        processes=processes,
     )
-    per_process = config.batch_size // processes.count
-    balanced = config.class_balance == "sampling"
+    decoder = prepared.decoder
     recorder = _Recorder(folder, observer or Observer(), processes)
     trainer = Trainer(
-        step,
-        store.loader(
-            per_process,
-            shuffle=True,
-            generator=config.seed,
-            split="train",
-            draw=_draw(store) if balanced else None,
-            rank=processes.rank,
-            world_size=processes.count,
-        ),
+        prepared.step,
+        prepared.loader,
         store.loader(
             EVALUATION_FACTOR * config.batch_size, split="val", rank=processes.rank, world_size=processes.count
         ),
@@ -291,41 +276,6 @@ def _metrics(metadata: StoreMetadata, config: TrainingConfig) -> tuple[str, ...]
             f"{', '.join(possible)}; choose one by training.metric."
         )
     return (leading, *(name for name in possible if name != leading))
-
-
-def _targets(store: GraphStore, split: str) -> Tensor:
-    assert store.y is not None
-    if store.metadata.level == "node":
-        ptr = store.node_ptr
-        rows = [torch.arange(int(ptr[i]), int(ptr[i + 1])) for i in store.splits[split].tolist()]
-        return store.y.cpu()[torch.cat(rows)]
-    return store.y.cpu()[store.splits[split]]
-
-
-def _scaler(store: GraphStore, config: TrainingConfig) -> Scaler | None:
-    return Scaler.fit(_targets(store, "train")) if config.standardise else None
-
-
-def _objective(store: GraphStore, config: TrainingConfig) -> Objective:
-    task, targets = store.metadata.task, _targets(store, "train")
-    positive = classes = None
-    if config.class_balance == "weights" and task == "classification":
-        positive = positive_weights(targets).to(store.device)
-    elif config.class_balance == "weights":
-        classes = class_weights(targets, store.metadata.num_classes or 0).to(store.device)
-    return Objective(
-        loss=config.loss or TASK_LOSS[task],
-        lambda1=config.lambda1,
-        lambda2=config.lambda2,
-        penalty_scale=config.penalty_scale,
-        positive_weights=positive,
-        class_weights=classes,
-    )
-
-
-def _draw(store: GraphStore) -> Tensor:
-    """Return how often each training graph is drawn, so that classes are seen alike often."""
-    return graph_weights(_targets(store, "train"), store.metadata.num_classes)
 
 
 def _degrees(store: GraphStore) -> tuple[int, ...]:

@@ -38,6 +38,8 @@ class Runtime(FrozenConfig):
         device: ``auto`` takes a GPU where there is one.
         devices: Processes that train one model, one a GPU, or on the CPU each with its share of the cores.
         threads: Of the CPU, for each process. (default: torch's choice)
+        compile: Whether a GPU replays a recorded training step where it can, see
+            :class:`phcgnn.training.captured.CapturedStep`.
         deterministic: Whether the same seed gives the same bits on a GPU too, at some cost.
         checkpoint_seconds: How often the state is saved, at least.
         loggers: See :func:`phcgnn.training.loggers.build_loggers`. (default: ``tensorboard`` where it is installed)
@@ -46,6 +48,7 @@ class Runtime(FrozenConfig):
     device: Device = "auto"
     devices: int = 1
     threads: int | None = None
+    compile: bool = True
     deterministic: bool = False
     checkpoint_seconds: float = 60.0
     loggers: tuple[str, ...] | None = None

@@ -53,7 +53,13 @@ class TrainingStep:
 
     def __call__(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
         """Take a step; return the sum of the task losses of the batch and the sum of their weights, on the device."""
-        self._set_learning_rate(lr)
+        self.set_learning_rate(lr)
+        counted = self.differentiate(batch, lr)
+        self.optimizer.step()
+        return counted
+
+    def differentiate(self, batch: Batch, lr: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Leave the clipped gradients in the parameters; return what a step returns."""
         targets = batch.y if self.scaler is None else self.scaler.apply(batch.y)
         outputs = self.forward(batch)
         total, count = self.objective.task(outputs, targets, batch.get("weight"))
@@ -63,7 +69,6 @@ class TrainingStep:
         self.backward(loss if penalty is None else loss + penalty)
         if self.gradient_clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip)
-        self.optimizer.step()
         return total.detach(), count.detach()
 
     def forward(self, batch: Batch) -> Tensor:
@@ -80,6 +85,10 @@ class TrainingStep:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
 
-    def _set_learning_rate(self, lr: float) -> None:
+    def set_learning_rate(self, lr: float) -> None:
+        """Set the optimizer's learning rate, in place where it is a tensor."""
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr)
+            else:
+                group["lr"] = lr

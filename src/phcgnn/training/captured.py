@@ -1,0 +1,329 @@
+"""A training step that is recorded once and then replayed: the fast path on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn, optim
+from torch_geometric.data import Batch
+
+from phcgnn.data.batching import unpad
+from phcgnn.models import PHCGNN
+from phcgnn.nn import ComponentDropout, batched_weights
+from phcgnn.training.checkpoint import random_state, restore_random_state
+from phcgnn.training.config import Precision
+from phcgnn.training.recorder import CudaRecorder, Recorder, Work
+from phcgnn.training.step import TrainingStep
+
+__all__ = ["TOLERANCES", "CapturedStep", "Tolerance"]
+
+READ = ("x", "edge_index", "edge_attr", "ptr", "rowptr", "y", "weight", "node_mask", "graph_mask")
+"""What a step reads of a batch."""
+
+MOVES = 0.5
+"""How far a replayed update may lie from the eager one, as a share of it. Adam makes a gradient that is nothing but
+rounding, as that of a bias before a norm, as large an update as any other, so this catches what is wholly wrong."""
+
+
+FARTHER = 10.0
+"""The fast path may lie this many times as far from float64 as the plain one: both round, and each by chance."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far is not far, relative: for the loss, and for all gradients as one vector."""
+
+    loss: float
+    gradient: float
+
+
+TOLERANCES: dict[Precision, Tolerance] = {
+    "fp32": Tolerance(1e-5, 5e-3),
+    "tf32": Tolerance(1e-2, 1e-1),
+    "bf16": Tolerance(5e-2, 2e-1),
+}
+"""A network of 16 layers turns the rounding of float32 into gradients that are off by some thousandths, so these serve
+only where the plain path is closer to float64 by chance."""
+
+
+class CapturedStep:
+    """A :class:`TrainingStep` on padded batches of one shape, recorded at the first and replayed from then on.
+
+    A step is forward, loss, penalties, backward, clipping and update; recorded are all of them, with the learning rate
+    and the batch as tensors that stay where they are. Batches that are not padded take the plain step. Norms leave the
+    ghosts out, so both give the same but for rounding, and the states of both are interchangeable.
+
+    Before it records, it takes the first batch without dropout by the fast path, by the plain one and in float64; loss
+    and gradients of the fast one may not lie much farther from float64 than those of the plain one. After it has
+    recorded, it compares a replay with the same step unrecorded, with dropout. Where that fails, or recording does, it
+    tries again without ``compile``; where that fails too, :attr:`reason` says why and every step is plain. Weights,
+    optimizer, running statistics and random generators are put back to where they were before.
+
+    Args:
+        step: The step. Its optimizer must be Adam or AdamW; it gets its learning rate as a tensor.
+        recorder: What records. (default: a CUDA graph)
+        compile: What makes the function that updates the nodes of a layer faster, e.g. ``torch.compile``.
+        tolerance: How far off is never too far; None checks nothing.
+        say: Told what happens, in one line each.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        *,
+        recorder: Recorder | None = None,
+        compile: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None,
+        tolerance: Tolerance | None = TOLERANCES["fp32"],
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        if not isinstance(step.model, PHCGNN) or type(step.optimizer) not in (optim.Adam, optim.AdamW):
+            raise TypeError(
+                "CapturedStep: expected a PHCGNN and Adam or AdamW, "
+                f"got {type(step.model).__name__} and {type(step.optimizer).__name__}."
+            )
+        self.step, self.tolerance, self.say = step, tolerance, say
+        like = next(step.model.parameters())
+        self.device = like.device
+        self.recorder = CudaRecorder(self.device) if recorder is None else recorder
+        self.reason: str | None = None
+        self._update = None if compile is None else compile(step.model.update)
+        self._lr = torch.zeros((), device=self.device)
+        self._counted = torch.zeros(2, device=self.device, dtype=torch.promote_types(like.dtype, torch.float32))
+        self._static: Batch | None = None
+        self._replay: Work | None = None
+        self._own_optimizer()
+
+    @property
+    def model(self) -> PHCGNN:
+        """The network that is trained."""
+        return cast(PHCGNN, self.step.model)
+
+    @property
+    def optimizer(self) -> optim.Optimizer:
+        """What updates it."""
+        return self.step.optimizer
+
+    @property
+    def recorded(self) -> bool:
+        """Whether padded batches are replayed."""
+        return self._replay is not None
+
+    def __call__(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
+        """Take a step; return what :class:`TrainingStep` returns."""
+        if "sizes" not in batch or self.reason is not None:
+            return self._take_plain(batch, lr)
+        if self._replay is None:
+            self._begin(batch, lr)
+            return self(batch, lr)
+        self.step.set_learning_rate(lr)
+        self._fill(batch)
+        self._replay()
+        total, count = self._counted.clone().unbind()
+        return total, count
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Apply the network, as it is."""
+        return self.step.forward(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the plain step would."""
+        state = self.step.state_dict()
+        groups = [
+            {**group, "lr": float(group["lr"]), "capturable": False} for group in state["optimizer"]["param_groups"]
+        ]
+        return {**state, "optimizer": {**state["optimizer"], "param_groups": groups}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to a state of this or of a plain step; what was recorded is forgotten."""
+        self.step.load_state_dict(state)
+        self._own_optimizer()
+        self._replay = None
+
+    def _own_optimizer(self) -> None:
+        """Make the learning rate a tensor, which a recording can read anew."""
+        for group in self.optimizer.param_groups:
+            self._lr.fill_(float(group["lr"]))
+            group["lr"], group["capturable"] = self._lr, self.device.type == "cuda"
+
+    def _take_plain(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
+        return self.step(batch, lr)
+
+    def _begin(self, batch: Batch, lr: float) -> None:
+        begun = time.monotonic()
+        if self._update is not None:
+            self.say("the training step is compiled and recorded, which takes a while once")
+        before = _State(self.model, self.optimizer)
+        try:
+            self.step.set_learning_rate(lr)
+            self._adopt(batch)
+            limits = None if self.tolerance is None else self._require_close_to_plain(batch, self.tolerance)
+            self._record(before, limits)
+        except Exception as error:  # whatever it is, the plain path does not need it
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            if self._update is None:
+                self.reason = reason
+                self.say(f"the plain path is taken, for recording the step failed ({reason})")
+            else:
+                self._update = None
+                self.say(f"recording anew without compilation, with which it failed ({reason})")
+        else:
+            self.say(
+                f"the step is recorded for batches of {len(batch.graph_mask)} graphs, {len(batch.node_mask)} nodes "
+                f"and {batch.edge_index.shape[1]} edges ({time.monotonic() - begun:.1f} s)"
+            )
+        finally:
+            before.restore()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _adopt(self, batch: Batch) -> None:
+        """Make the tensors that every batch is copied to."""
+        self._static = copy.copy(batch)
+        mapping = {name: batch[name].clone() for name in READ if name in batch}
+        self._static._store._mapping = {"edges_sorted": True, **mapping}
+        if "x" not in mapping:
+            self._static.num_nodes = len(batch.node_mask)
+
+    def _fill(self, batch: Batch) -> None:
+        static = cast(Batch, self._static)
+        names = [name for name in READ if name in static]
+        for name in names:
+            if batch[name].shape != static[name].shape:
+                raise ValueError(
+                    f"CapturedStep: `{name}` has shape {tuple(batch[name].shape)}, recorded was "
+                    f"{tuple(static[name].shape)}; give batches of one loader with pad=True."
+                )
+        torch._foreach_copy_([static[name] for name in names], [batch[name] for name in names])
+
+    def _differentiate(self) -> tuple[Tensor, Tensor]:
+        model, plain = self.model, self.model.update
+        model.update = plain if self._update is None else self._update
+        try:
+            with batched_weights(model), warnings.catch_warnings():
+                # Dynamo looks for the gradient of every tensor that it finds in a module, of those built there too
+                warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
+                warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # fp32 was asked for
+                return self.step.differentiate(cast(Batch, self._static), self._lr)
+        finally:
+            model.update = plain
+
+    def _work(self) -> None:
+        """Take the step on the tensors that stay where they are."""
+        counted = self._differentiate()
+        self.optimizer.step()
+        self._counted.copy_(torch.stack(counted))
+
+    def _require_close_to_plain(self, batch: Batch, tolerance: Tolerance) -> Tolerance:
+        """Compare the fast and the plain path with float64, without dropout; return how far either may be off."""
+        without = unpad(batch, of_nodes=self.model.config.task == "node")
+        if "rowptr" in without:
+            del without.rowptr
+        exact = TrainingStep(
+            copy.deepcopy(self.model).double(),
+            optim.SGD([torch.zeros(1, requires_grad=True)]),
+            self.step.objective,
+            scaler=self.step.scaler,
+            gradient_clip=self.step.gradient_clip,
+        )
+        wide = copy.copy(without)
+        for name in ("y", "weight"):
+            if name in wide and wide[name].is_floating_point():
+                wide[name] = wide[name].double()
+        found: list[tuple[Tensor, list[Tensor]]] = []
+
+        def look(step: TrainingStep, differentiate: Callable[[], tuple[Tensor, Tensor]]) -> None:
+            total, count = differentiate()
+            found.append((total / count.clamp_min(1e-12), _gradients(step.model)))
+
+        with _without_dropout(self.model, exact.model):
+            self.recorder.ahead(lambda: look(self.step, self._differentiate))
+            self.recorder.ahead(lambda: look(self.step, lambda: self.step.differentiate(without, self._lr)))
+            self.recorder.ahead(lambda: look(exact, lambda: exact.differentiate(wide, self._lr)))
+        (loss, gradients), (plain_loss, plain), (true_loss, truth) = found
+        limits = Tolerance(
+            max(FARTHER * _distance([plain_loss], [true_loss]), tolerance.loss),
+            max(FARTHER * _distance(plain, truth), tolerance.gradient),
+        )
+        _require_close("the loss", [loss], [true_loss], limits.loss)
+        _require_close("the gradient", gradients, truth, limits.gradient)
+        return limits
+
+    def _record(self, before: _State, limits: Tolerance | None) -> None:
+        """Record the step, after doing it once ahead, and compare the first replay with that."""
+        parameters = list(self.model.parameters())
+        before.restore()
+        self.recorder.ahead(self._work)
+        expected, moved = _gradients(self.model), [p.detach().clone() for p in parameters]
+        counted = self._counted.clone()
+        before.restore()
+        replay = self.recorder.record(self._work)
+        before.restore()
+        if limits is not None:
+            start = [p.detach().clone() for p in parameters]
+            replay()
+            _require_close("a replay's loss", [self._counted], [counted], limits.loss)
+            _require_close("a replay's gradient", _gradients(self.model), expected, limits.gradient)
+            took, wanted = (torch._foreach_sub(values, start) for values in ([p.detach() for p in parameters], moved))
+            _require_close("a replay's update", list(took), list(wanted), MOVES)
+        self._replay = replay
+
+
+class _State:
+    """What a step changes, as it is now."""
+
+    def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.copies = [(tensor, tensor.detach().clone()) for tensor in self._tensors()]
+        self.random = random_state()
+
+    def _tensors(self) -> list[Tensor]:
+        of_optimizer = [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+        return [*self.model.parameters(), *self.model.buffers(), *of_optimizer]
+
+    def restore(self) -> None:
+        """Go back to it, in place; what the optimizer has added since is as it would begin, zero."""
+        known = {id(tensor) for tensor, _ in self.copies}
+        with torch.no_grad():
+            for tensor, value in self.copies:
+                tensor.copy_(value)
+            for tensor in self._tensors():
+                if id(tensor) not in known:
+                    tensor.zero_()
+        restore_random_state(self.random)
+
+
+@contextlib.contextmanager
+def _without_dropout(*models: nn.Module) -> Iterator[None]:
+    layers = [module for model in models for module in model.modules() if isinstance(module, ComponentDropout)]
+    kept = [layer.p for layer in layers]
+    try:
+        for layer in layers:
+            layer.p = 0.0
+        yield
+    finally:
+        for layer, p in zip(layers, kept, strict=True):
+            layer.p = p
+
+
+def _gradients(model: nn.Module) -> list[Tensor]:
+    return [torch.zeros_like(p) if p.grad is None else p.grad.detach().clone() for p in model.parameters()]
+
+
+def _distance(found: list[Tensor], expected: list[Tensor]) -> float:
+    """Return the relative distance of all tensors as one vector; waits for the device."""
+    differences = [(a.double() - b.double()).norm() for a, b in zip(found, expected, strict=True)]
+    distance, size = (float(torch.stack(n).norm()) for n in (differences, [b.double().norm() for b in expected]))
+    return distance / size if size else (math.inf if distance else distance)
+
+
+def _require_close(what: str, found: list[Tensor], expected: list[Tensor], limit: float) -> None:
+    distance = _distance(found, expected)
+    if not distance <= limit:
+        raise ArithmeticError(f"{what} is off by {distance:.2g} of itself, allowed are {limit:.2g}")

@@ -1,0 +1,65 @@
+"""Stand-ins for a CUDA graph, on the CPU."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "is_nonzero", "equal")
+"""Operations for which the host waits for a device, or whose result has a size that depends on values."""
+
+
+class Again:
+    """Replays by doing the work again."""
+
+    def ahead(self, work):
+        work()
+
+    def record(self, work):
+        return work
+
+
+class Tape:
+    """Replays the very operations of the recording, on the same memory and with the same numbers baked in.
+
+    That is what a CUDA graph does: Python runs once, and a replay sees nothing but what stands in the tensors.
+    """
+
+    def __init__(self):
+        self.operations = []
+
+    def ahead(self, work):
+        work()
+
+    def record(self, work):
+        with _Recording(self.operations):
+            work()
+        return self.replay
+
+    @torch.no_grad()
+    def replay(self):
+        for operation, arguments, keywords, outputs in self.operations:
+            found, _ = tree_flatten(operation(*arguments, **keywords))
+            for old, new in zip(outputs, found, strict=True):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+class _Recording(TorchDispatchMode):
+    def __init__(self, operations):
+        super().__init__()
+        self.operations = operations
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
+        name = operation.overloadpacket.__name__
+        assert not any(name.startswith(wait) for wait in WAITS), f"{name} waits for the device"
+        result = operation(*arguments, **(keywords or {}))
+        outputs, _ = tree_flatten(result)
+        plain = [out.detach() if isinstance(out, torch.Tensor) else out for out in outputs]
+        strip = [
+            torch.utils._pytree.tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, part)
+            for part in (arguments, keywords or {})
+        ]
+        self.operations.append((operation, *strip, plain))
+        return result

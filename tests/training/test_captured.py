@@ -1,0 +1,281 @@
+"""The captured step on the CPU: a tape stands in for the CUDA graph."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn, optim
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from phcgnn.data import PaddedShape
+from phcgnn.models import PHCGNN
+from phcgnn.training.captured import CapturedStep
+from phcgnn.training.objective import Objective
+from phcgnn.training.run import model_config
+from phcgnn.training.schedule import build_optimizer
+from phcgnn.training.step import TrainingStep
+from phcgnn.training.targets import Scaler
+
+from .conftest import MODEL, make_store, recorders
+
+LR = 2.0**-7  # the same in float32
+STORE = make_store()
+STORE.y = STORE.y.double()
+
+
+def build(settings=None, optimizer="adam", store=STORE, **objective):
+    torch.manual_seed(0)
+    model = PHCGNN.from_config(model_config(store.metadata, {**MODEL, **(settings or {})}), dtype=torch.float64)
+    model.validate = False
+    made = build_optimizer(optimizer, model.parameters(), lr=0.1, weight_decay=0.01)
+    for group in made.param_groups:
+        group["eps"] = 1e-3  # else Adam makes large updates of what is nothing but rounding, as a bias before a norm
+    how = Objective(**{"loss": "l1", "lambda1": 0.1, "lambda2": 0.1, **objective})
+    return TrainingStep(model.train(), made, how, scaler=Scaler.fit(STORE.y), gradient_clip=2.0)
+
+
+def captured(step, **options):
+    return CapturedStep(step, **{"recorder": recorders.Tape(), **options})
+
+
+def loader(pad=True, store=STORE, **options):
+    return store.loader(
+        8, shuffle=True, generator=1, split="train", **{"pad": pad, "cut": False, "csr": pad, **options}
+    )
+
+
+def follow(one, other, batches, lrs=(LR, LR / 2, LR * 2)):
+    """Take the same steps with both, from the same random numbers."""
+    for at, (left, right) in enumerate(batches):
+        torch.manual_seed(at)
+        expected = one(left, lrs[at % len(lrs)])
+        state = torch.get_rng_state()
+        torch.manual_seed(at)
+        found = other(right, lrs[at % len(lrs)])
+        assert torch.equal(torch.get_rng_state(), state)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    return at + 1
+
+
+def assert_same_state(one, other, **tol):
+    left, right = one.state_dict(), other.state_dict()
+    assert left["model"].keys() == right["model"].keys()
+    for name, value in left["model"].items():
+        torch.testing.assert_close(right["model"][name], value, msg=name, **tol)
+    assert left["optimizer"]["param_groups"] == right["optimizer"]["param_groups"]
+    for at, value in left["optimizer"]["state"].items():
+        torch.testing.assert_close(right["optimizer"]["state"][at], value, **tol)
+
+
+NETWORKS = {
+    "sum": {"layers": 2},
+    "softmax": {"aggregation": "softmax", "skip": "previous"},
+    "mean": {"aggregation": "mean", "pooling": "mean", "mp_mlp": False},
+    "max": {"aggregation": "max", "pooling": "max", "skip": "concat"},
+    "pna": {"aggregation": "pna", "degrees": (2, 5, 3)},
+    "shared rule": {"share_rule": True, "layers": 2},
+    "dense": {"dense": True},
+    "element dropout": {"dropout_kind": "element", "pooling": "sum"},
+}
+
+
+@pytest.mark.parametrize("settings", NETWORKS.values(), ids=NETWORKS)
+def test_replays_the_plain_step_dropout_included(settings):
+    plain, fast = build(settings), captured(build(settings))
+    lines = []
+    fast.say = lines.append
+    for _ in range(2):
+        follow(plain, fast, zip(loader(), loader(), strict=True))
+    assert fast.recorded
+    assert fast.reason is None
+    assert len(lines) == 1
+    assert "the step is recorded for batches of 9 graphs, 48 nodes" in lines[0]
+    assert_same_state(plain, fast, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("clip", [0.1, None])
+def test_gives_what_batches_without_padding_give(optimizer, clip):
+    still = {"dropout": 0.0, "downstream_dropout": 0.0}
+    plain, fast = build(still, optimizer), captured(build(still, optimizer))
+    plain.gradient_clip = fast.step.gradient_clip = clip
+    for _ in range(3):
+        follow(plain, fast, zip(loader(pad=False), loader(), strict=True))
+    assert fast.recorded
+    assert_same_state(plain, fast, rtol=1e-6, atol=1e-8)
+
+
+def test_batches_that_do_not_fit_are_taken_plainly_in_between():
+    shape = loader().shape
+    narrow = PaddedShape(shape.graphs, shape.nodes * 2 // 3, shape.edges)
+    still = {"dropout": 0.0, "downstream_dropout": 0.0}
+    plain, fast = build(still), captured(build(still))
+    kinds = {"sizes" in batch for _ in range(4) for batch in loader(pad=narrow)}
+    assert kinds == {True, False}
+    both, whole = loader(pad=narrow), loader(pad=False)
+    for _ in range(3):
+        follow(plain, fast, zip(whole, both, strict=True))
+    assert fast.recorded
+    assert_same_state(plain, fast, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", ["lr", "one"])
+@pytest.mark.parametrize("task", ["classification", "multiclass"])
+def test_other_tasks_and_weights(task, scale):
+    store = make_store(task, weights=True)
+    if task == "classification":
+        store.y = store.y.double()
+    store.weights = store.weights.double()
+    how = {"loss": "bce", "positive_weights": torch.tensor([2.0, 0.5]).double()}
+    if task == "multiclass":
+        how = {"loss": "cross_entropy", "class_weights": torch.tensor([0.5, 2.0, 1.0]).double()}
+    steps = [build(store=store, penalty_scale=scale, **how) for _ in range(2)]
+    for step in steps:
+        step.scaler = None
+    plain, fast = steps[0], captured(steps[1])
+    follow(plain, fast, zip(loader(store=store), loader(store=store), strict=True))
+    assert fast.recorded
+    assert_same_state(plain, fast, rtol=1e-7, atol=1e-8)
+
+
+def test_recording_changes_nothing_it_should_not():
+    fast = captured(build())
+    for batch in loader():
+        before, random = copy.deepcopy(fast.state_dict()), torch.get_rng_state()
+        with torch.no_grad():
+            fast._begin(batch, LR)
+        break
+    assert fast.reason is not None  # without gradients there is nothing to record
+    assert torch.equal(torch.get_rng_state(), random)
+    fast = captured(build())
+    fast._begin(batch, LR)
+    assert fast.recorded
+    assert torch.equal(torch.get_rng_state(), random)
+    after = fast.state_dict()
+    for name, value in after["model"].items():
+        assert torch.equal(value, before["model"][name]), name
+    assert all((v == 0).all() for state in after["optimizer"]["state"].values() for v in state.values())
+    assert all(p.grad is None for p in fast.model.parameters())
+
+
+@pytest.mark.parametrize("first", ["plain", "fast"])
+@pytest.mark.parametrize("second", ["plain", "fast"])
+def test_states_are_interchangeable(first, second):
+    def make(kind):
+        return captured(build()) if kind == "fast" else build()
+
+    whole, one, other = build(), make(first), make(second)
+    batches = list(loader())
+    follow(whole, one, zip(batches[:2], batches[:2], strict=True))
+    follow(build(), other, zip(batches, batches, strict=True))  # what it had learned, and recorded, is given up
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    follow(whole, other, zip(batches, batches, strict=True))
+    assert_same_state(whole, other, rtol=1e-7, atol=1e-8)
+
+
+def test_resuming_gives_the_same_bits():
+    batches = [*loader(), *loader()]
+    torch.manual_seed(5)
+    whole = captured(build())
+    for at, batch in enumerate(batches):
+        if at == 3:
+            kept, random = copy.deepcopy(whole.state_dict()), torch.get_rng_state()
+        whole(batch, LR)
+    resumed = captured(build())
+    resumed.load_state_dict(kept)
+    torch.set_rng_state(random)
+    for batch in batches[3:]:
+        resumed(batch, LR)
+    assert_same_state(whole, resumed, rtol=0, atol=0)
+
+
+def test_what_is_off_is_found_and_the_plain_step_taken(monkeypatch):
+    lines = []
+    fast = captured(build({"layers": 2}), say=lines.append, compile=lambda update: lambda *parts: update(*parts) * 1.01)
+    follow(build({"layers": 2}), fast, zip(loader(), loader(), strict=True))
+    assert fast.recorded  # without what was wrong
+    assert fast.reason is None
+    assert "recording anew without compilation, with which it failed (ArithmeticError: the" in lines[1]
+    monkeypatch.setattr("phcgnn.training.captured.batched_weights", Scaled)
+    fast = captured(build(), say=lines.append)
+    follow(build(), fast, zip(loader(), loader(), strict=True))
+    assert not fast.recorded
+    assert "is off by" in fast.reason
+    assert lines[-1].startswith("the plain path is taken, for recording the step failed (ArithmeticError: the ")
+
+
+class Scaled:
+    """Builds wrong weights."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __enter__(self):
+        for layer in self.model.modules():
+            if hasattr(layer, "dense_weight"):
+                layer._built = layer.dense_weight() * 1.01
+
+    def __exit__(self, *error):
+        for layer in self.model.modules():
+            if hasattr(layer, "dense_weight"):
+                layer._built = None
+
+
+def test_a_replay_that_forgets_the_optimizer_is_found():
+    class Forgets(recorders.Tape):
+        def record(self, work):
+            replay = super().record(work)
+            self.operations = [entry for entry in self.operations if "adam" not in str(entry[0])]
+            return replay
+
+    fast = captured(build(), recorder=Forgets())
+    follow(build(), fast, zip(loader(), loader(), strict=True))
+    assert fast.reason.startswith("ArithmeticError: a replay's update is off by 1 of itself")
+
+
+def test_what_waits_for_the_device_is_not_recorded():
+    fast = captured(build({"pooling": "lstm"}), tolerance=None)
+    follow(build({"pooling": "lstm"}), fast, zip(loader(), loader(), strict=True))
+    assert "waits for the device" in fast.reason
+
+
+def test_batches_of_another_shape_are_refused():
+    fast = captured(build())
+    for batch in loader():
+        fast(batch, LR)
+    wide = STORE.batch([0, 1], shape=PaddedShape(9, 64, 200), csr=True)
+    with pytest.raises(ValueError, match=r"`x` has shape \(64, 1\), recorded was \(48, 1\); give batches of"):
+        fast(wide, LR)
+
+
+def test_other_models_and_optimizers_are_refused():
+    step = build()
+    step.optimizer = optim.SGD(step.model.parameters(), lr=0.1)
+    with pytest.raises(TypeError, match="expected a PHCGNN and Adam or AdamW, got PHCGNN and SGD"):
+        CapturedStep(step, recorder=recorders.Again())
+    step = build()
+    step.model = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match="got Linear and Adam"):
+        CapturedStep(step, recorder=recorders.Again())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own doing
+def test_one_compilation_serves_all_layers():
+    torch._dynamo.reset()
+    counts = CompileCounterWithBackend("aot_eager")
+    settings, lines = {"layers": 4, "skip": "initial"}, []
+    plain = build(settings)
+    fast = captured(
+        build(settings),
+        recorder=recorders.Again(),
+        tolerance=None,
+        say=lines.append,
+        compile=lambda update: torch.compile(update, backend=counts, fullgraph=True, dynamic=False),
+    )
+    follow(plain, fast, zip(loader(), loader(), strict=True))
+    assert fast.recorded
+    assert ["recorded" in line for line in lines] == [True, True]
+    assert counts.frame_count == 1
