@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -55,6 +56,9 @@ AGGREGATIONS.register("set-transformer")(lambda features: aggr.SetTransformerAgg
 
 _SPAN = 60.0
 """So far apart may logits be that share one shift: exp(-60) is far from the smallest float32."""
+
+_CACHED = 2**17
+"""So many numbers of a tensor are worked on at a time."""
 
 _ADDS = (aggr.SumAggregation, aggr.MeanAggregation, aggr.VarAggregation, aggr.StdAggregation)
 _EXTREMES = {aggr.MinAggregation: "amin", aggr.MaxAggregation: "amax"}
@@ -261,42 +265,61 @@ class _SoftmaxOfSorted(torch.autograd.Function):
         if x.shape[0] == 0:
             zeros = x.new_zeros(degree.shape[0], x.shape[1])
             return zeros, x.new_zeros(x.shape), zeros + 1
-        weights = x * beta
-        low, high = weights.aminmax()
-        if high - low < _SPAN:  # one common shift is enough: no sum of weights can vanish
-            weights.sub_(high)
-        else:
+        size, scale = degree.shape[0], float(beta)
+        weights, total, found = torch.empty_like(x), x.new_empty(size, x.shape[1]), x.new_empty(size, x.shape[1])
+        low, high = (float(bound) * scale for bound in x.aminmax())
+        common = abs(high - low) < _SPAN  # then one shift is enough: no sum of weights can vanish
+        if not common:
             index = torch.repeat_interleave(degree, output_size=x.shape[0])
-            highest = x.new_zeros(degree.shape[0], x.shape[1])
-            highest.scatter_reduce_(0, index[:, None].expand_as(x), weights, "amax", include_self=False)
-            weights.sub_(highest.index_select(0, index))
-        weights.exp_()
-        rows = torch.arange(x.shape[0])
-        total = F.embedding_bag(rows, weights, ptr, mode="sum", include_last_offset=True)
-        found = F.embedding_bag(rows, weights * x, ptr, mode="sum", include_last_offset=True)
+            highest = (x * scale).new_zeros(size, x.shape[1])
+            highest.scatter_reduce_(0, index[:, None].expand_as(x), x * scale, "amax", include_self=False)
+        for nodes, rows in _runs(ptr, x.shape[1]):
+            part = torch.mul(x[rows], scale, out=weights[rows])
+            part.sub_(max(low, high) if common else highest[nodes].repeat_interleave(degree[nodes], 0)).exp_()
+            own, starts = torch.arange(len(part)), ptr[nodes.start : nodes.stop + 1] - rows.start
+            total[nodes] = F.embedding_bag(own, part, starts, mode="sum", include_last_offset=True)
+            found[nodes] = F.embedding_bag(own, part * x[rows], starts, mode="sum", include_last_offset=True)
         total.clamp_min_(torch.finfo(x.dtype).tiny)  # of the empty sets
         return found.div_(total), weights, total
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        x, beta, _, degree = inputs
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(x, beta, degree, *output)
+        ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, beta, degree, found, weights, total = ctx.saved_tensors
+        x, beta, ptr, degree, found, weights, total = ctx.saved_tensors
         gradient = gradients[0]
-        index = torch.repeat_interleave(degree, output_size=x.shape[0])
         if torch.is_grad_enabled():  # wanted twice: the same numbers by operations that know their derivatives
+            index = torch.repeat_interleave(degree, output_size=x.shape[0])
             logits = x * beta
             weights = (logits - logits.detach()).exp() * weights
             total = torch.zeros_like(total).index_add(0, index, weights).clamp_min(torch.finfo(x.dtype).tiny)
             found = torch.zeros_like(total).index_add(0, index, weights * x) / total
-        share = weights * (gradient / total).index_select(0, index)
-        away = x - found.index_select(0, index)
-        slope = share * away
-        return torch.addcmul(share, slope, beta), (slope * x).sum(), None, None
+            share = weights * (gradient / total).index_select(0, index)
+            slope = share * (x - found.index_select(0, index))
+            return torch.addcmul(share, slope, beta), (slope * x).sum(), None, None
+        result, scale, of_beta = torch.empty_like(x), float(beta), 0.0
+        share_of_node = gradient / total
+        for nodes, rows in _runs(ptr, x.shape[1]):
+            counts = degree[nodes]
+            share = torch.mul(weights[rows], share_of_node[nodes].repeat_interleave(counts, 0), out=result[rows])
+            slope = (x[rows] - found[nodes].repeat_interleave(counts, 0)).mul_(share)
+            of_beta += float(torch.dot(slope.view(-1), x[rows].reshape(-1)))
+            share.add_(slope, alpha=scale)
+        return result, beta.new_tensor(of_beta), None, None
+
+
+def _runs(ptr: Tensor, width: int) -> Iterator[tuple[slice, slice]]:
+    """Yield runs of nodes with their messages, each small enough to stay in the cache from one pass to the next."""
+    starts = ptr.numpy()
+    node, last = 0, len(starts) - 1
+    while node < last:
+        end = int(np.searchsorted(starts, starts[node] + max(_CACHED // width, 1), side="right")) - 1
+        end = min(max(end, node + 1), last)
+        yield slice(node, end), slice(int(starts[node]), int(starts[end]))
+        node = end
 
 
 def build_aggregation(aggregation: str | Aggregation, features: int) -> Aggregation:

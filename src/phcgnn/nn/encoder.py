@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phcgnn.errors import ShapeError, require_positive
+from phcgnn.nn.affine import affine
 from phcgnn.nn.eager import plain_on_cpu
 
 __all__ = ["CategoricalEncoder", "ContinuousEncoder"]
@@ -154,7 +155,7 @@ class _BagOfFew(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
         codes, table = ctx.saved_tensors
-        return None, _one_hot(codes, table).t() @ gradients[0]
+        return None, affine(_one_hot(codes, table).t(), gradients[0].t())
 
 
 def _one_hot(codes: Tensor, table: Tensor) -> Tensor:

@@ -17,6 +17,9 @@ from phcgnn.registry import Registry
 
 __all__ = ["NORMS", "PHCNorm", "WhiteningNorm", "build_norm", "normalise"]
 
+_CACHED = 2**17
+"""So many numbers of a tensor are worked on at a time on the CPU."""
+
 _ROUNDINGS = 4  # of the trace: one was enough for every batch that was tried
 
 NORMS: Registry[type[PHCNorm] | type[WhiteningNorm]] = Registry("norm")
@@ -358,22 +361,32 @@ class _NormActivate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (x, weight, mean, scale, y, keep), gradient = ctx.saved_tensors, gradients[0]
-        if keep is not None:
-            gradient = (gradient.view(len(x), -1, keep.shape[-1]) * keep).view_as(x)
-        if y is not None:
-            gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
         if torch.is_grad_enabled():  # wanted twice: torch's own, which knows its derivative
             found = torch.ops.aten.native_batch_norm_backward(
-                gradient, x, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
+                _through(gradient, y, keep), x, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
             )
             return *found, *(None,) * 6
-        centred = x - mean
-        total = gradient.sum(0)
-        dot = (gradient * centred).sum(0) * scale
+        result, total, dot = torch.empty_like(x), torch.zeros_like(mean), torch.zeros_like(mean)
+        rows = max(_CACHED // x.shape[1], 1)
+        runs = [slice(start, start + rows) for start in range(0, len(x), rows)]
+        for run in runs:  # so few rows at a time stay in the cache from one pass to the next
+            part = _through(gradient[run], None if y is None else y[run], None if keep is None else keep[run])
+            result[run] = part
+            total += part.sum(0)
+            dot += ((x[run] - mean).mul_(part)).sum(0)
+        dot *= scale
         factor = weight * scale
-        result = torch.addcmul(-factor * total / len(x), gradient, factor)
-        result.addcmul_(centred, -factor * scale * dot / len(x))
+        shift, slope = -factor * total / len(x), -factor * scale * dot / len(x)
+        for run in runs:
+            result[run].mul_(factor).add_(shift).addcmul_(x[run] - mean, slope)
         return result, dot, total, *(None,) * 6
+
+
+def _through(gradient: Tensor, y: Tensor | None, keep: Tensor | None) -> Tensor:
+    """Return what of a gradient passes dropout and ReLU."""
+    if keep is not None:
+        gradient = (gradient.view(len(gradient), -1, keep.shape[-1]) * keep).view_as(gradient)
+    return gradient if y is None else torch.ops.aten.threshold_backward(gradient, y, 0)
 
 
 def _require_width(layer: str, x: Tensor, width: int) -> None:
