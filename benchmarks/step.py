@@ -307,6 +307,8 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
     given, begun = stores(options), time.perf_counter()
     if options.device == "cuda":
         for work, like in gpu_works():
+            if options.only and work.name not in options.only:
+                continue
             if time.perf_counter() - begun > options.budget:
                 yield {"benchmark": "step-cut-short", "preset": work.name, "dense": bool(work.model.get("dense"))}
                 continue
@@ -318,7 +320,7 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
             torch.cuda.empty_cache()
         return
     yield capability(options.seconds / 4)
-    for preset in OURS_AND_PLAIN:
+    for preset in options.only or OURS_AND_PLAIN:
         data = Work.from_preset(preset).data
         store = given.get(data) or synthetic_store(data, options.graphs)
         yield measure_on_cpu(preset, store, options)
@@ -335,6 +337,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="on a CPU")
     parser.add_argument("--seconds", type=float, help="for a case (default: 20 on a CPU, 2 on a GPU)")
     parser.add_argument("--budget", type=float, default=170.0, help="begin no case after so many seconds (GPU)")
+    parser.add_argument("--only", nargs="*", help="presets (default: all)")
     parser.add_argument("--tf32", action="store_true", help="let matrix products round to TF32 (GPU)")
     parser.add_argument("--tflops", type=float, default=67.0, help="of the GPU (default: an H200's, nominal)")
     parser.add_argument("--bandwidth", type=float, default=4.8, help="TB/s of the GPU (default: an H200's, nominal)")
