@@ -138,6 +138,7 @@ def measure_on_gpu(work: Work, store: GraphStore, options: argparse.Namespace) -
         "first_step_s": round(prepared, 2),
         **{f"{name}_peak_mb": round(peak_bytes(run, True) / 2**20, 1) for name, run in steps.items()},
         **{f"{name}_kernels": kernels(run) for name, run in steps.items()},
+        "tf32": options.tf32,
         **floor(operations, moved, options),
     }
 
@@ -339,7 +340,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=170.0, help="begin no case after so many seconds (GPU)")
     parser.add_argument("--only", nargs="*", help="presets (default: all)")
     parser.add_argument("--tf32", action="store_true", help="let matrix products round to TF32 (GPU)")
-    parser.add_argument("--tflops", type=float, default=67.0, help="of the GPU (default: an H200's, nominal)")
+    parser.add_argument("--tflops", type=float, help="of the GPU (default: an H200's, nominal: 67, or 494 in TF32)")
     parser.add_argument("--bandwidth", type=float, default=4.8, help="TB/s of the GPU (default: an H200's, nominal)")
     parser.add_argument("-o", "--output", type=Path, help="write the lines here instead of stdout")
     options = parser.parse_args()
@@ -347,6 +348,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("no CUDA device here")
+    options.tflops = options.tflops or (494.0 if options.tf32 else 67.0)
     if options.tf32:
         torch.set_float32_matmul_precision("high")
     out: TextIO = sys.stdout if options.output is None else options.output.open("w", encoding="utf-8")
