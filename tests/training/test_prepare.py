@@ -14,7 +14,7 @@ from phcgnn.models import PHCGNN
 from phcgnn.training.captured import CapturedStep
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.parallel import Processes
-from phcgnn.training.prepare import prepare, reason_for_plain
+from phcgnn.training.prepare import compile_for, prepare, reason_for_plain
 from phcgnn.training.run import model_config, train
 from phcgnn.training.runtime import Runtime
 from phcgnn.training.schedule import build_optimizer
@@ -81,6 +81,23 @@ def test_on_the_cpu_and_where_it_is_told_the_step_is_plain(caplog):
             assert all("rowptr" not in batch for batch in prepared.loader)
     assert prepared.plain == "it was asked for"
     assert not caplog.records
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own doing
+def test_many_architectures_compile_one_after_the_other():
+    store = make_store()
+    for width in range(8, 30, 2):
+        model = network(store, width=width, layers=2)
+        compiled = compile_for(model.config, model.update, backend="eager")
+        assert compile_for(network(store, width=width, layers=2).config, model.update, backend="eager") is compiled
+        batch = store.batch([0, 1, 2])
+        with torch.no_grad():
+            torch.manual_seed(0)
+            expected = model(batch)
+            model.update = compiled
+            torch.manual_seed(0)
+            torch.testing.assert_close(model(batch), expected)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -46,12 +46,12 @@ class Tolerance:
 
 
 TOLERANCES: dict[Precision, Tolerance] = {
-    "fp32": Tolerance(1e-5, 5e-3),
+    "fp32": Tolerance(1e-4, 3e-2),
     "tf32": Tolerance(1e-2, 1e-1),
     "bf16": Tolerance(5e-2, 2e-1),
 }
-"""A network of 16 layers turns the rounding of float32 into gradients that are off by some thousandths, so these serve
-only where the plain path is closer to float64 by chance."""
+"""Rounding decides on which side of 0 a ReLU or a residual of the L1 loss falls, and the gradient then jumps: in
+float32 that of 16 layers is off by some thousandths, by more where one of few graphs changes sides; the loss is not."""
 
 
 class CapturedStep:

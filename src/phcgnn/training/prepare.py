@@ -7,13 +7,14 @@ import importlib.util
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 
 import torch
 from torch import Tensor, nn
 
 from phcgnn.data.graphs import GraphStore
 from phcgnn.data.loader import GraphLoader
-from phcgnn.models import PHCGNN
+from phcgnn.models import PHCGNN, PHCGNNConfig
 from phcgnn.training.captured import TOLERANCES, CapturedStep
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.losses import TASK_LOSS
@@ -105,7 +106,7 @@ def prepare(
         step = CapturedStep(
             simple,
             recorder=recorder,
-            compile=functools.partial(torch.compile, fullgraph=True, dynamic=False) if fuses else None,
+            compile=functools.partial(compile_for, network.config) if fuses else None,
             tolerance=TOLERANCES[config.precision] if check else None,
             say=say,
         )
@@ -154,6 +155,16 @@ def reason_for_plain(
     if config.optimizer not in ("adam", "adamw"):
         return f"the optimizer {config.optimizer!r} is neither adam nor adamw"
     return None
+
+
+@functools.lru_cache(maxsize=64)
+def compile_for(config: PHCGNNConfig, update: FunctionType, backend: str = "inductor") -> Callable[..., Tensor]:
+    """Compile the update of an architecture's layers; done once, however many runs follow one another.
+
+    Each architecture compiles a copy of the function, as torch gives up a function that it has compiled eight times.
+    """
+    own = FunctionType(update.__code__.replace(), update.__globals__, update.__name__, update.__defaults__)
+    return torch.compile(own, fullgraph=True, dynamic=False, backend=backend)
 
 
 class _Autocast(nn.Module):
