@@ -10,7 +10,7 @@ import torch
 from phcgnn import PHCGNN
 from phcgnn.experiments.bench import synthetic_store
 
-USERS = ("nn.affine", "nn.dropout", "nn.encoder", "nn.norm", "models.edges", "models.phc_gnn")
+USERS = ("nn.affine", "nn.encoder", "nn.norm", "models.edges", "models.phc_gnn")
 SMALL = {"n": 2, "width": 16, "layers": 2, "downstream": (8,)}
 VARIANTS = {
     "sum": {},

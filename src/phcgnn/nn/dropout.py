@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from phcgnn.errors import require_positive, require_probability
 from phcgnn.functional import join_components, split_components
-from phcgnn.nn.eager import plain_on_cpu
 
 __all__ = ["ComponentDropout", "DropoutKind"]
 
@@ -58,7 +57,7 @@ class ComponentDropout(nn.Module):
         """Draw what each unit of ``x`` is multiplied with: 0, or 1 / (1 - p)."""
         units = split_components(x, self.n)
         shape = units.shape if self.kind == "element" else (*units.shape[:-2], 1, units.shape[-1])
-        if self.p == 1 or not plain_on_cpu(x):
+        if self.p == 1 or not _draws_bits(x):
             return F.dropout(units.new_ones(shape), self.p)
         # of 31 random bits: several times as fast as a Bernoulli generator, and as near to p as float32 can say
         kept = torch.empty(shape, dtype=torch.int32).random_() < round((1 - self.p) * 2**31)
@@ -67,3 +66,10 @@ class ComponentDropout(nn.Module):
     def extra_repr(self) -> str:
         """Describe the dropout for ``repr``."""
         return f"p={self.p}, n={self.n}, kind={self.kind}"
+
+
+def _draws_bits(x: Tensor) -> bool:
+    """Whether random integers stand in for torch's dropout: on the CPU, but for what traces or transforms the draw."""
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(x)
