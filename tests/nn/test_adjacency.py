@@ -88,3 +88,32 @@ def test_any_0_1_matrix():
     assert y.tolist() == [[1, 0, 1], [0, 1, 0]]
     y[0].sum().backward()
     assert x.grad.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("nodes, edges", GRAPHS.values(), ids=GRAPHS)
+def test_on_the_host_it_is_the_same(nodes, edges, in_order):
+    edge_index = torch.randint(max(nodes, 1), (2, edges))
+    if in_order:
+        edge_index = edge_index[:, edge_index[1].argsort(stable=True)]
+    found, expected = Adjacency.on_host(edge_index, nodes), Adjacency.from_edges(edge_index, nodes)
+    if in_order:  # else the edges from a node may come in another order, which no sum can tell
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert torch.equal(found.source, expected.source)
+    assert torch.equal(found.degree, expected.degree)
+    x, matrix = torch.randn(nodes, 3, dtype=torch.float64), dense(edge_index, nodes, torch.float64)
+    torch.testing.assert_close(found.sum(x), matrix @ x)
+    torch.testing.assert_close(
+        sum_rows(x, found.target, found.target_ptr, found.source, found.source_ptr), matrix.T @ x
+    )
+
+
+@pytest.mark.parametrize("nodes, edges", GRAPHS.values(), ids=GRAPHS)
+def test_loops_add_each_node_to_what_it_receives(nodes, edges, dtype, tol):
+    edge_index = torch.randint(max(nodes, 1), (2, edges))
+    x = torch.randn(nodes, 5, dtype=dtype, requires_grad=True)
+    adjacency = Adjacency.from_edges(edge_index, nodes)
+    y, expected = adjacency.with_loops().sum(x), x + adjacency.sum(x)
+    torch.testing.assert_close(y, expected, **tol)
+    cotangent = torch.randn_like(y)
+    torch.testing.assert_close(torch.autograd.grad(y, x, cotangent), torch.autograd.grad(expected, x, cotangent), **tol)

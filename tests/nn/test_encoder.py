@@ -116,3 +116,16 @@ def test_continuous_is_one_linear_map(dtype, tol):
     assert ContinuousEncoder(3, 8)(torch.randn(0, 3)).shape == (0, 8)
     assert_resets_everything(encoder)
     assert "3, 8" in repr(encoder)
+
+
+@pytest.mark.parametrize("cardinalities", [(5, 3), (40, 30)], ids=["counted", "gathered"])
+def test_gradient_of_several_features_is_that_of_one_table_each(cardinalities, dtype, tol):
+    encoder = CategoricalEncoder(cardinalities, 16, dtype=dtype)
+    x = torch.stack([torch.randint(count, (50,)) for count in cardinalities], dim=1)
+    tables = [table.detach().clone().requires_grad_() for table in encoder.weight.split(cardinalities)]
+    expected = sum(table[column] for table, column in zip(tables, x.T, strict=True))
+    y, cotangent = encoder(x), torch.randn(50, 16, dtype=dtype)
+    torch.testing.assert_close(y, expected, **tol)
+    (found,) = torch.autograd.grad(y, encoder.weight, cotangent)
+    torch.testing.assert_close(found, torch.cat(torch.autograd.grad(expected, tables, cotangent)), **tol)
+    torch.testing.assert_close(encoder.one_hot(x) @ encoder.weight, y, **tol)

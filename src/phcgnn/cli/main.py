@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from phcgnn._version import __version__
-from phcgnn.cli import algebra, data, demo, doctor, evaluate, predict, released, report, reproduce, train
+from phcgnn.cli import algebra, bench, data, demo, doctor, evaluate, predict, released, report, reproduce, train
 
 __all__ = ["app"]
 
@@ -25,6 +25,7 @@ app.command("predict")(predict.predict)
 app.command("reproduce", cls=reproduce.SeveralModels)(reproduce.reproduce)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.command("import-released")(released.import_released)
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from phcgnn.data.flat import FlatGraphs
 from phcgnn.errors import DataError, require_positive
 from phcgnn.inference.description import require_molecular
+from phcgnn.models.compact import compact
 from phcgnn.models.folder import load_model
-from phcgnn.nn import fold
 from phcgnn.training.targets import Decoder
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ class Predictor:
                         f"{folder}: its {key} is {metadata.get(key)!r}, that of {folders[0]} {about.get(key)!r}; "
                         "an ensemble has to agree in it."
                     )
-            folded = fold(model, inplace=True).eval()
-            folded.validate = False  # type: ignore[assignment]  # the featuriser keeps to its ranges
-            self.members.append((folded, Decoder.from_metadata(metadata)))
+            small = compact(model)
+            small.validate = False  # the featuriser keeps to its ranges
+            self.members.append((small, Decoder.from_metadata(metadata)))
         self.metadata = about
         self.task: str = about["task"]
         self.targets: tuple[str, ...] = tuple(about["targets"])

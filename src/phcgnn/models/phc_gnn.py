@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overloa
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.aggr import Aggregation
+from torch_geometric.nn.aggr import Aggregation, SumAggregation
 
 from phcgnn.algebra import Algebra
 from phcgnn.models.config import CUSTOM, Features, NodeSource, PHCGNNConfig, Skip
@@ -17,12 +17,15 @@ from phcgnn.models.inputs import GraphInputs, check_inputs, read_batch
 from phcgnn.models.predictor import Predictor
 from phcgnn.models.summary import Summary, summarize
 from phcgnn.nn.activation import Activation, build_activation
-from phcgnn.nn.aggregation import PNAAggregation, reduce_rows
+from phcgnn.nn.affine import Affine
+from phcgnn.nn.aggregation import PNAAggregation, reduce_rows, softmax_of_sorted
+from phcgnn.nn.block import activate
 from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
+from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import build_norm, normalise
+from phcgnn.nn.norm import build_norm
 from phcgnn.nn.pooling import SoftAttentionPooling, build_pooling
 from phcgnn.nn.rule import MultiplicationRule
 from phcgnn.nn.start import WeightStart
@@ -291,9 +294,9 @@ class PHCGNN(nn.Module):
         start = self._encode_nodes(x, edges)
         h = start.view_as(start)  # a tensor of its own, so that the first layer is compiled as the others are
         for layer, conv in enumerate(self.convs):
-            received = self._receive(cast(PHCConv, conv), layer, h, edges)
             parts = conv, self.norms[layer], self.activations[layer], self.dropouts[layer]
-            h = self.update(*parts, h, received, start if skip == "initial" else h, mask, skip)
+            own, received = self._gather(cast(PHCConv, conv), layer, h, edges)
+            h = self.update(*parts, own, received, start if skip == "initial" else h, mask, skip)
         return h
 
     def _encode_nodes(self, x: Tensor, edges: EdgeBatch) -> Tensor:
@@ -309,8 +312,18 @@ class PHCGNN(nn.Module):
             h = h / own.adjacency.degree.clamp_min(1).to(h.dtype)[:, None]
         return h
 
-    def _receive(self, conv: PHCConv, layer: int, h: Tensor, edges: EdgeBatch) -> Tensor:
+    def _gather(self, conv: PHCConv, layer: int, h: Tensor, edges: EdgeBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the nodes and what they received; on the CPU, where one sum has both, that sum and None."""
         encoder = cast(EdgeEncoder, self.edge_encoders[layer]) if len(self.edge_encoders) else None
+        if edges.on_host and h.dtype in (torch.float32, torch.float64) and plain_on_cpu(h):
+            if type(conv.aggr_module) is SumAggregation and conv.sums:
+                return edges.sum_with_own(h, encoder), None
+            if conv.weighs:
+                messages, beta = edges.messages(h, encoder), cast(Tensor, conv.aggr_module.beta)
+                return h, softmax_of_sorted(messages, beta, edges.adjacency)
+        return h, self._receive(conv, encoder, h, edges)
+
+    def _receive(self, conv: PHCConv, encoder: EdgeEncoder | None, h: Tensor, edges: EdgeBatch) -> Tensor:
         if conv.sums:
             embedded = None if encoder is None else edges.sum_embeddings(encoder)
             return conv.sum_neighbours(h, edges.adjacency, embedded)
@@ -346,16 +359,19 @@ def update_nodes(
     activation: nn.Module,
     dropout: nn.Module,
     h: Tensor,
-    received: Tensor,
+    received: Tensor | None,
     skipped: Tensor,
     mask: Tensor | None,
     skip: Skip | None,
 ) -> Tensor:
     """Return the nodes after a layer, given what they were, what they received and what skips the layer.
 
+    Without ``received``, ``h`` has it in it already.
+
     A function of modules and tensors, so that one compilation of it serves all layers.
     """
-    t = dropout(activation(normalise(norm, conv.combine(h, received, mask), mask)))
+    t = conv.transform_nodes(h, mask) if received is None else conv.combine(h, received, mask)
+    t = activate(t, norm, activation, dropout, mask)
     if skip is None:
         return t
     if skip == "concat":  # component p of the result is component p of t and of h
@@ -412,7 +428,7 @@ def _to_plain_linear(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, PHMLinear):
             weight, bias = child.weight, child.bias is not None
-            plain = nn.Linear(child.in_features, child.out_features, bias, weight.device, weight.dtype)
+            plain = Affine(child.in_features, child.out_features, bias, weight.device, weight.dtype)
             setattr(module, name, plain)
         else:
             _to_plain_linear(child)

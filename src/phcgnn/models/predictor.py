@@ -9,9 +9,10 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation, build_activation
+from phcgnn.nn.block import activate
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import build_norm, normalise
+from phcgnn.nn.norm import build_norm
 from phcgnn.nn.real import RealTransformer
 
 __all__ = ["Predictor"]
@@ -74,5 +75,5 @@ class Predictor(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, F), (*) -> (*, T)
         """Predict."""
         for linear, norm, dropout in zip(self.linears, self.norms, self.dropouts, strict=True):
-            x = dropout(self.activation(normalise(norm, linear(x), mask)))
+            x = activate(linear(x), norm, self.activation, dropout, mask)
         return self.real(self.last(x))

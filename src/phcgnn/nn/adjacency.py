@@ -46,17 +46,30 @@ class Adjacency(NamedTuple):
         sources, by_source = source.sort(stable=True)
         target_ptr = torch.searchsorted(sources, bounds)
         if rowptr is not None:
-            if rowptr.shape != bounds.shape:
-                raise ShapeError(
-                    "Adjacency: `rowptr`",
-                    got=rowptr.shape,
-                    expected=bounds.shape,
-                    hint="it belongs to edges sorted by target; take it away where nodes were added or removed",
-                )
+            _require_rowptr(rowptr, num_nodes)
             return cls(source, rowptr.long(), target[by_source], target_ptr, rowptr.long().diff())
         targets, by_target = target.sort(stable=True)
         source_ptr = torch.searchsorted(targets, bounds)
         return cls(source[by_target], source_ptr, target[by_source], target_ptr, source_ptr.diff())
+
+    @classmethod
+    def on_host(cls, edge_index: Tensor, num_nodes: int, rowptr: Tensor | None = None) -> Self:
+        """Do the same on the CPU in less time: edges that come sorted by target are seen to be, and nodes counted."""
+        source, target = edge_index[0].long(), edge_index[1].long()
+        if rowptr is not None:
+            _require_rowptr(rowptr, num_nodes)
+        elif not bool((target[1:] >= target[:-1]).all()):
+            order = target.argsort(stable=True)
+            source, target = source[order], target[order]
+        degree = torch.bincount(target, minlength=num_nodes)
+        by_source = torch.from_numpy(source.numpy().argsort(kind="stable"))
+        return cls(source, _starts(degree), target[by_source], _starts(source.bincount(minlength=num_nodes)), degree)
+
+    def with_loops(self) -> Adjacency:
+        """Add to each node an edge from itself, in front of the others."""
+        source, source_ptr = _lead(self.source, self.source_ptr)
+        target, target_ptr = _lead(self.target, self.target_ptr)
+        return Adjacency(source, source_ptr, target, target_ptr, self.degree + 1)
 
     def sum(self, x: Tensor) -> Tensor:  # (V, k) -> (V, k)
         """Sum what the neighbours of each node carry."""
@@ -108,6 +121,30 @@ def require_nodes(where: str, edge_index: Tensor, nodes: int) -> None:
         f"{where}: `edge_index` holds the node {int(edge_index[row, edge])} at [{row}, {edge}], expected 0 to "
         f"{nodes - 1}, as there are {nodes} nodes; number the nodes of each graph from 0 before batching."
     )
+
+
+def _require_rowptr(rowptr: Tensor, num_nodes: int) -> None:
+    if rowptr.shape != (num_nodes + 1,):
+        raise ShapeError(
+            "Adjacency: `rowptr`",
+            got=rowptr.shape,
+            expected=(num_nodes + 1,),
+            hint="it belongs to edges sorted by target; take it away where nodes were added or removed",
+        )
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def _lead(index: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
+    """Put its own number in front of each row."""
+    nodes = torch.arange(ptr.shape[0] - 1, device=index.device)
+    row = torch.repeat_interleave(nodes, ptr.diff(), output_size=index.shape[0])
+    led = index.new_empty(index.shape[0] + nodes.shape[0])
+    led[ptr[:-1] + nodes] = nodes
+    led[torch.arange(index.shape[0], device=index.device) + row + 1] = index
+    return led, ptr + torch.arange(ptr.shape[0], device=ptr.device)
 
 
 class _SumRows(torch.autograd.Function):

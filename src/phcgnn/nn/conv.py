@@ -83,11 +83,20 @@ class PHCConv(MessagePassing):
     @property
     def sums(self) -> bool:
         """Whether messages are summed or averaged as they are, so that nodes and edges can be summed apart."""
-        linear = type(self.aggr_module) in (SumAggregation, MeanAggregation)
+        return type(self.aggr_module) in (SumAggregation, MeanAggregation) and self._is_usual
+
+    @property
+    def weighs(self) -> bool:
+        """Whether messages are weighted by a softmax as they are."""
+        return type(self.aggr_module) is SoftmaxAggregation and self._is_usual
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether messages are what the formula says, and nobody watches them."""
         watched = self.explain or self._message_forward_hooks or self._propagate_forward_hooks
         watched = watched or self._message_forward_pre_hooks or self._propagate_forward_pre_hooks
         watched = watched or self._aggregate_forward_hooks or self._aggregate_forward_pre_hooks
-        return linear and isinstance(self.message_activation, nn.Identity) and not watched
+        return isinstance(self.message_activation, nn.Identity) and not watched
 
     def reset_parameters(self) -> None:
         """Start the aggregation and the transform anew."""
@@ -153,7 +162,10 @@ class PHCConv(MessagePassing):
                 expected=x.shape,
                 hint="the aggregation must keep the width",
             )
-        h = x + received
+        return self.transform_nodes(x + received, mask)
+
+    def transform_nodes(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Transform nodes to which what they received has been added."""
         return self.transform(h, mask) if isinstance(self.transform, PHMLP) else self.transform(h)
 
     def _require_shapes(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> None:

@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from phcgnn.errors import require_positive
 from phcgnn.functional import nearest_kronecker_sum
+from phcgnn.nn.affine import Affine
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 
 __all__ = ["LayerReport", "fold", "to_phm"]
@@ -194,7 +195,7 @@ def _reason_to_skip(
         return "filtered out"
     if is_lazy(layer.weight):
         return "it is lazy: its widths are unknown before the first forward"
-    if type(layer) is not nn.Linear:
+    if type(layer) not in (nn.Linear, Affine):
         return f"a subclass of nn.Linear: {type(layer).__name__}"
     if layer.in_features % n or layer.out_features % n:
         return f"n={n} does not divide {layer.in_features} -> {layer.out_features}"

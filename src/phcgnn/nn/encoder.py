@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phcgnn.errors import ShapeError, require_positive
+from phcgnn.nn.affine import affine
+from phcgnn.nn.eager import plain_on_cpu
 
 __all__ = ["CategoricalEncoder", "ContinuousEncoder"]
 
@@ -82,13 +85,23 @@ class CategoricalEncoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (*, F) -> (*, features)
         """Look the vectors up and sum them."""
         codes = self.codes(x)
-        vectors = (
-            F.embedding(codes[:, 0], self.weight)
-            if codes.shape[1] == 1
-            else F.embedding_bag(codes, self.weight, mode="sum")
-        )
+        if codes.shape[1] == 1:
+            vectors = F.embedding(codes[:, 0], self.weight)
+        elif self._counts(codes):
+            vectors = _BagOfFew.apply(codes, self.weight)
+        else:
+            vectors = F.embedding_bag(codes, self.weight, mode="sum")
         leading = x.shape if x.dim() == 1 and codes.shape[1] == 1 else x.shape[:-1]
         return vectors.view(*leading, self.features)
+
+    def one_hot(self, x: Tensor) -> Tensor:  # (*, F) -> (rows, categories)
+        """Return ones where :meth:`forward` reads, so that its result is the product with ``weight``."""
+        return _one_hot(self.codes(x), self.weight)
+
+    def _counts(self, codes: Tensor) -> bool:
+        """Whether the gradient is sooner counted than gathered."""
+        wanted = self.weight.requires_grad and torch.is_grad_enabled()
+        return wanted and self.weight.shape[0] <= 2 * self.features and plain_on_cpu(codes, self.weight)
 
     def codes(self, x: Tensor) -> Tensor:  # (*, F) -> (rows, F)
         """Return the row of ``weight`` that each feature reads."""
@@ -126,6 +139,28 @@ class CategoricalEncoder(nn.Module):
     def extra_repr(self) -> str:
         """Describe the encoder for ``repr``."""
         return f"cardinalities={self.cardinalities}, features={self.features}"
+
+
+class _BagOfFew(torch.autograd.Function):
+    """``embedding_bag`` on the CPU, where torch takes ten times as long for the gradient of a small table."""
+
+    @staticmethod
+    def forward(codes: Tensor, table: Tensor) -> Tensor:
+        return F.embedding_bag(codes, table, mode="sum")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        codes, table = ctx.saved_tensors
+        return None, affine(_one_hot(codes, table).t(), gradients[0].t())
+
+
+def _one_hot(codes: Tensor, table: Tensor) -> Tensor:
+    ones = table.new_ones(()).expand(codes.shape)
+    return table.new_zeros(codes.shape[0], table.shape[0]).scatter_add_(1, codes, ones)
 
 
 class ContinuousEncoder(nn.Module):

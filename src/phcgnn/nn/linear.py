@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Self, TypedDict
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phcgnn.algebra import Algebra
 from phcgnn.errors import ShapeError, require_bool, require_divisible, require_positive
 from phcgnn.functional import kronecker_sum
+from phcgnn.nn.affine import affine
 from phcgnn.nn.cache import DerivedTensor
 from phcgnn.nn.rule import MultiplicationRule
 from phcgnn.nn.start import WEIGHT_STARTS, WeightStart
@@ -187,7 +187,7 @@ class PHMLinear(nn.Module):
             dense = kronecker_sum(constants, weight)
         else:
             dense = self._dense.get(lambda w, c: kronecker_sum(c, w), weight, constants)
-        return F.linear(x, dense, self.bias)
+        return affine(x, dense, self.bias)
 
     def _is_sharded(self) -> bool:
         """Whether FSDP gathers the parameters anew for each forward, unseen by their version counters."""

@@ -7,8 +7,9 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation, build_activation
+from phcgnn.nn.block import activate
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import build_norm, normalise
+from phcgnn.nn.norm import build_norm
 
 __all__ = ["PHMLP"]
 
@@ -62,4 +63,4 @@ class PHMLP(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, F_in), (*) -> (*, F_out)
         """Apply the network."""
-        return self.linear2(self.activation(normalise(self.norm, self.linear1(x), mask)))
+        return self.linear2(activate(self.linear1(x), self.norm, self.activation, mask=mask))

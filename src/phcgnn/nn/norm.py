@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +11,14 @@ from torch import Tensor, nn
 
 from phcgnn.errors import ShapeError, require_divisible
 from phcgnn.functional import full_precision
+from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.precision import at_least_float32, keep_wide
 from phcgnn.registry import Registry
 
 __all__ = ["NORMS", "PHCNorm", "WhiteningNorm", "build_norm", "normalise"]
+
+_CACHED = 2**17
+"""So many numbers of a tensor are worked on at a time on the CPU."""
 
 _ROUNDINGS = 4  # of the trace: one was enough for every batch that was tried
 
@@ -68,6 +72,8 @@ class PHCNorm(nn.BatchNorm1d):
             if self.training:
                 return self._apply_over_all(rows, mask.reshape(-1, 1)).view_as(x)
         elif self.training and rows.shape[0] > 1:
+            if self.momentum is not None and self.fits(rows):
+                return self.activate(rows).view_as(x)
             return super().forward(rows).view_as(x)
         normed = F.batch_norm(
             rows, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
@@ -102,6 +108,24 @@ class PHCNorm(nn.BatchNorm1d):
         self.running_mean.lerp_(mean.to(weight), weight)  # type: ignore[union-attr]
         self.running_var.lerp_(variance.to(weight), weight)  # type: ignore[union-attr]
         self.num_batches_tracked.add_(several)  # type: ignore[union-attr]
+
+    def fits(self, rows: Tensor) -> bool:
+        """Whether :meth:`activate` may be used."""
+        wide = rows.dtype == self.weight.dtype in (torch.float32, torch.float64)
+        return wide and plain_on_cpu(rows, self.weight, self.bias)
+
+    def activate(self, rows: Tensor, *, relu: bool = False, keep: Tensor | None = None) -> Tensor:
+        """Do in training what ``BatchNorm1d``, ReLU and a dropout do one after the other, with one faster backward.
+
+        Args:
+            rows: Plain tensors on the CPU, ``(rows, k)``, more than one row.
+            relu: Whether ReLU follows.
+            keep: What each unit is multiplied with then, 0 or a common number above it, ``(rows, 1 or n, k/n)``.
+        """
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        statistics = self.running_mean, self.running_var, 0.0 if self.momentum is None else self.momentum
+        return _NormActivate.apply(rows, self.weight, self.bias, *statistics, self.eps, relu, keep)[0]
 
     def extra_repr(self) -> str:
         """Describe the norm for ``repr``."""
@@ -300,6 +324,69 @@ def _require_mask(layer: str, mask: Tensor, x: Tensor) -> None:
             expected=tuple(x.shape[:-1]),
             hint="it is boolean, one entry a row",
         )
+
+
+class _NormActivate(torch.autograd.Function):
+    """Batch norm in training, ReLU and dropout on the CPU, where torch's backward of the norm takes its time.
+
+    What is kept for backward is the input and the output: where that is positive, the gradient passes.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: float,
+        eps: float,
+        relu: bool,
+        keep: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        y, mean, scale = torch.native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+        if relu:
+            y.relu_()
+        if keep is not None:
+            y.view(y.shape[0], -1, keep.shape[-1]).mul_(keep)
+        return y, mean, scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        x, weight, *_, ctx.eps, ctx.relu, keep = inputs
+        y, mean, scale = output
+        ctx.mark_non_differentiable(mean, scale)
+        ctx.save_for_backward(x, weight, mean, scale, y if ctx.relu else None, keep)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight, mean, scale, y, keep), gradient = ctx.saved_tensors, gradients[0]
+        if torch.is_grad_enabled():  # wanted twice: torch's own, which knows its derivative
+            found = torch.ops.aten.native_batch_norm_backward(
+                _through(gradient, y, keep), x, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
+            )
+            return *found, *(None,) * 6
+        result, total, dot = torch.empty_like(x), torch.zeros_like(mean), torch.zeros_like(mean)
+        rows = max(_CACHED // x.shape[1], 1)
+        runs = [slice(start, start + rows) for start in range(0, len(x), rows)]
+        for run in runs:  # so few rows at a time stay in the cache from one pass to the next
+            part = _through(gradient[run], None if y is None else y[run], None if keep is None else keep[run])
+            result[run] = part
+            total += part.sum(0)
+            dot += ((x[run] - mean).mul_(part)).sum(0)
+        dot *= scale
+        factor = weight * scale
+        shift, slope = -factor * total / len(x), -factor * scale * dot / len(x)
+        for run in runs:
+            result[run].mul_(factor).add_(shift).addcmul_(x[run] - mean, slope)
+        return result, dot, total, *(None,) * 6
+
+
+def _through(gradient: Tensor, y: Tensor | None, keep: Tensor | None) -> Tensor:
+    """Return what of a gradient passes dropout and ReLU."""
+    if keep is not None:
+        gradient = (gradient.view(len(gradient), -1, keep.shape[-1]) * keep).view_as(gradient)
+    return gradient if y is None else torch.ops.aten.threshold_backward(gradient, y, 0)
 
 
 def _require_width(layer: str, x: Tensor, width: int) -> None:

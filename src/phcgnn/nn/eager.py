@@ -1,0 +1,44 @@
+"""Whether a layer may take a path that exists for plain tensors on the CPU alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+__all__ = ["plain_on_cpu"]
+
+
+def plain_on_cpu(*tensors: Tensor) -> bool:
+    """Whether these are plain tensors on the CPU and nothing watches or transforms what is done with them.
+
+    Not while compiling, exporting or tracing, under autocast, a dispatch mode (``FakeTensorMode``, a counter of
+    operations), a transform of ``torch.func`` or forward-mode differentiation: there torch's own operations are used.
+
+    >>> plain_on_cpu(torch.ones(2)), plain_on_cpu(torch.ones(2, device="meta"))
+    (True, False)
+    """
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or _dispatch_modes() or _function_modes():
+        return False
+    if torch.is_autocast_enabled("cpu") or forward_ad._current_level >= 0:
+        return False
+    for tensor in tensors:
+        if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            return False
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            return False
+    return True
+
+
+def _none() -> int:
+    return 0
+
+
+def _find(name: str) -> Callable[[], Any]:
+    return getattr(torch._C, name, _none)
+
+
+_dispatch_modes, _function_modes = _find("_len_torch_dispatch_stack"), _find("_len_torch_function_stack")

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from phcgnn import PHCGNN
+from phcgnn.experiments.bench import synthetic_store
+from phcgnn.models.compact import compact
+from phcgnn.nn import PHCNorm, PHMLinear
+from phcgnn.nn.affine import Affine
+
+SMALL = {"node_features": (28,), "edge_features": (4,), "n": 2, "width": 8, "layers": 2, "downstream": (6, 4)}
+VARIANTS = {
+    "plain": {},
+    "softmax": {"aggregation": "softmax"},
+    "one PHM": {"mp_mlp": False},
+    "nothing downstream": {"downstream": ()},
+    "dense": {"dense": True},
+    "shared rule": {"share_rule": True},
+    "node task": {"task": "node"},
+    "concat": {"skip": "concat"},
+    "max": {"aggregation": "max", "pooling": "mean"},
+}
+LEFT = {"whitening": {"norm": "whitening"}, "tanh": {"activation": "tanh"}, "no norm": {"norm": None}}
+
+
+def trained(**options):
+    """A network whose statistics are those of some batches."""
+    torch.manual_seed(1)
+    model = PHCGNN(**{**SMALL, **options}, dtype=torch.float64)
+    store = synthetic_store("zinc", 24)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, PHCNorm):
+                module.weight.uniform_(-1, 2)
+                module.bias.normal_()
+        for batch in store.loader(8):
+            model(batch)
+    return model.eval(), store.batch(range(10))
+
+
+@pytest.mark.parametrize("options", [*VARIANTS.values(), *LEFT.values()], ids=[*VARIANTS, *LEFT])
+def test_predicts_the_same(options):
+    model, batch = trained(**options)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    small = compact(model)
+    with torch.no_grad():
+        torch.testing.assert_close(small(batch), model(batch), rtol=1e-10, atol=1e-12)
+    assert not any(isinstance(module, PHMLinear) for module in small.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_norms_and_activations_are_gone(options):
+    small = compact(trained(**options)[0])
+    assert not any(isinstance(module, PHCNorm) for module in small.modules())
+    used = [*small.activations, *([small.predictor.activation] if small.predictor.norms else [])]
+    assert not any(isinstance(module, nn.ReLU) for module in used)
+    assert any(isinstance(module, Affine) and module.relu for module in small.modules())
+
+
+def test_what_is_hooked_stays():
+    model, batch = trained()
+    seen = []
+    model.norms[0].register_forward_hook(lambda *_: seen.append("norm"))
+    compact(model)(batch)
+    assert seen == ["norm"]
+
+
+def test_nothing_in_it_wants_a_gradient_and_a_training_network_is_taken_in_eval_mode():
+    model, batch = trained()
+    expected = model(batch)
+    small = compact(model.train())
+    assert not small.training
+    assert not any(p.requires_grad for p in small.parameters())
+    torch.testing.assert_close(small(batch), expected, rtol=1e-10, atol=1e-12)
+    assert model.training

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd import forward_ad
+
+from phcgnn.nn import affine as module
+from phcgnn.nn.affine import Affine, affine, uses_onednn
+
+
+def inputs(rows=64, i=24, o=16, dtype=torch.float32):
+    shapes = ((rows, i), (o, i), (o,))
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("rows", [1, 31, 32, 200])
+def test_equals_linear_with_its_gradients(rows, relu, bias, dtype, tol):
+    x, weight, b = inputs(rows, dtype=dtype)
+    given = (x, weight, b) if bias else (x, weight)
+    y, expected = affine(*given, relu=relu), F.linear(*given)
+    expected = expected.relu() if relu else expected
+    torch.testing.assert_close(y, expected, **tol)
+    cotangent = torch.randn_like(y)
+    for found, wanted in zip(
+        torch.autograd.grad(y, given, cotangent), torch.autograd.grad(expected, given, cotangent), strict=True
+    ):
+        torch.testing.assert_close(found, wanted, rtol=tol["rtol"], atol=10 * tol["atol"])
+
+
+def test_gradients_of_gradients():
+    x, weight, b = inputs()
+
+    def second(function):
+        (gx,) = torch.autograd.grad(function(x, weight, b).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(gx.square().sum(), (x, weight))
+
+    for found, wanted in zip(second(affine), second(F.linear), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3 * float(wanted.abs().max()))
+
+
+def test_a_gradient_that_was_expanded():
+    x, weight, b = inputs()
+    affine(x, weight, b).sum().backward()
+    torch.testing.assert_close(b.grad, torch.full((16,), 64.0))
+    torch.testing.assert_close(x.grad, weight.sum(0).expand(64, -1).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_without_onednn_it_is_linear_itself(monkeypatch):
+    monkeypatch.setattr(module, "uses_onednn", lambda: False)
+    x, weight, b = inputs()
+    assert torch.equal(affine(x, weight, b), F.linear(x, weight, b))
+
+
+def test_transforms_autocast_and_forward_mode_see_linear():
+    x, weight, b = (t.detach() for t in inputs())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert affine(x, weight, b).dtype == torch.bfloat16
+    rows = torch.func.vmap(lambda w: affine(x, w))(weight[None])
+    torch.testing.assert_close(rows[0], F.linear(x, weight), rtol=1e-4, atol=1e-4)
+    gradient = torch.func.grad(lambda w: affine(x, w).sum())(weight)
+    torch.testing.assert_close(gradient, x.sum(0).expand(16, -1), rtol=1e-4, atol=1e-4)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(affine(forward_ad.make_dual(x, torch.ones_like(x)), weight)).tangent
+    torch.testing.assert_close(tangent, weight.sum(1).expand(64, -1), rtol=1e-4, atol=1e-4)
+
+
+def test_the_choice_is_the_same_every_time():
+    assert uses_onednn() is uses_onednn()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+def test_module_shares_the_parameters_of_a_linear(relu, bias):
+    linear = nn.Linear(8, 12, bias=bias).eval()
+    layer = Affine.from_linear(linear, relu=relu)
+    x = torch.randn(40, 8)
+    expected = linear(x).relu() if relu else linear(x)
+    torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-5)
+    assert layer.weight is linear.weight
+    assert layer.bias is linear.bias
+    assert not layer.training
+    assert ("relu=True" in repr(layer)) == relu
