@@ -12,7 +12,7 @@ from torch_geometric.nn.aggr import Aggregation, MeanAggregation, SumAggregation
 from phcgnn.errors import ShapeError
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.adjacency import Adjacency, add_rows, require_edges, require_nodes
-from phcgnn.nn.aggregation import build_aggregation, reduce_rows
+from phcgnn.nn.aggregation import SoftmaxAggregation, build_aggregation, reduce_rows
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.mlp import PHMLP
 
