@@ -217,7 +217,11 @@ def _side_by_side(
                 if slot not in working and waiting and outcome.stopped is None:
                     run = waiting.pop(0)
                     say(f"{len(queue) - len(waiting)}/{len(queue)}  {run.name}: {run.status}")
-                    working[slot] = run, _start(run, places[str(run.settings.data.name)][0], slot, execution)
+                    try:
+                        working[slot] = run, _start(run, places[str(run.settings.data.name)][0], slot, execution)
+                    except OSError as error:
+                        outcome.failed[run.name] = str(error)
+                        say(f"{run.name}: failed: {error}")
             if outcome.stopped and not working:
                 return
             time.sleep(POLL_SECONDS)

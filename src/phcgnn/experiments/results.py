@@ -48,6 +48,13 @@ class FinishedRun:
         with (self.folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
             return [{name: float(value) for name, value in row.items() if value != ""} for row in csv.DictReader(file)]
 
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Graphs in each split, as far as the folder says."""
+        path = self.folder / "splits.json"
+        splits = _read_json(path) if path.is_file() else {}
+        return {name: len(splits[name]) for name in ("train", "val", "test") if name in splits}
+
     @property
     def seed(self) -> int:
         """Its seed."""
