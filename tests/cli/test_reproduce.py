@@ -68,6 +68,7 @@ def test_a_dry_run_without_the_data(tmp_path):
     assert result.exit_code == 0, result.output
     assert ["molhiv-phc4", "110,909", "10", "10"] in [line.split() for line in result.stdout.splitlines()]
     assert "No time is given for molhiv, molpcba: there are no such data under --root." in result.stdout
+    assert "At most" not in result.stdout
 
 
 def test_finished_runs_are_not_repeated_and_dry_runs_see_them(tiny_benchmarks, tmp_path):  # noqa: F811
