@@ -8,7 +8,7 @@ from phcgnn.cli.main import app
 
 from ..experiments.conftest import SHRINK, tiny_benchmarks  # noqa: F401 (a fixture)
 
-FEW = ["--runs", "1", "--epochs", "1", "--any-size", "--device", "cpu", "-q", *SHRINK]
+FEW = ["--runs", "1", "--epochs", "1", "--any-size", "--device", "cpu", "--no-report", "-q", *SHRINK]
 
 
 def reproduce(*arguments):
@@ -40,9 +40,9 @@ def test_wrong_usage_is_noticed_before_anything_is_done(arguments, message, tmp_
     assert not (tmp_path / "out").exists()
 
 
-def test_models_takes_several_values(tiny_benchmarks, tmp_path):  # noqa: F811
+def test_models_takes_several_values(tmp_path):
     for models in (["--models", "phc-1", "phc-4"], ["--models", "phc-1,phc-4"], ["--models=phc-1", "--models=phc-4"]):
-        result = reproduce("table2", "-o", tmp_path, *models, "--root", tiny_benchmarks, *FEW, "--dry-run")
+        result = reproduce("table2", "-o", tmp_path, *models, "--root", tmp_path, *FEW, "--dry-run")
         assert result.exit_code == 0, result.output
         rows = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("zinc-")]
         assert rows == ["zinc-100k-phc1", "zinc-100k-phc4", "zinc-400k-phc1", "zinc-400k-phc4"]

@@ -30,7 +30,7 @@ CASES = {
 
 
 def reproduce(*arguments):
-    return CliRunner().invoke(app, ["reproduce", *map(str, arguments), "--device", "cpu", "-q"])
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments), "--device", "cpu", "--no-report", "-q"])
 
 
 def lines(path):
