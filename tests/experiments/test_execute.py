@@ -19,6 +19,7 @@ from phcgnn.experiments.execute import Execution, execute
 from phcgnn.experiments.paper import paper_tables
 from phcgnn.experiments.plan import plan
 from phcgnn.experiments.settings import parse_override
+from phcgnn.inference.evaluate import evaluate
 from phcgnn.models.folder import load_model
 from phcgnn.training.loop import Observer
 
@@ -94,6 +95,19 @@ def test_sigterm_saves_and_the_next_call_ends_as_if_nothing_had_been(tiny_benchm
     assert all(torch.equal(one[name], other[name]) for name in one)
     scores = [json.loads((run.folder / "reproduce.json").read_text())["train"] for run in (alone, runs[0])]
     assert scores[0] == scores[1]
+
+
+def test_a_signal_while_the_training_split_is_scored(tiny_benchmarks, tmp_path, monkeypatch):
+    runs = planned(tiny_benchmarks, tmp_path, runs=2, epochs=1)
+
+    def interrupted(*arguments, **options):
+        signal.raise_signal(signal.SIGTERM)
+        return evaluate(*arguments, **options)
+
+    monkeypatch.setattr("phcgnn.experiments.execute.evaluate", interrupted)
+    outcome = execute(runs, tmp_path, CPU, any_size=True)
+    assert outcome.stopped == "SIGTERM"
+    assert [run.status for run in runs] == ["finished", "to do"]
 
 
 def test_what_is_finished_is_not_repeated(tiny_benchmarks, tmp_path):

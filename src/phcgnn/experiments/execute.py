@@ -150,11 +150,14 @@ def train_planned(
         "device": torch.cuda.get_device_name() if cuda else f"CPU ({torch.get_num_threads()} threads)",
         "versions": {"phcgnn": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    if scores:
-        size = 4 * settings.training.batch_size
-        found = evaluate([folder], store, "train", device="cuda" if cuda else "cpu", batch_size=size)
-        extra["train"] = found["metrics"]
-    write_text(folder / EXTRA_FILE, json.dumps(extra, indent=2) + "\n")
+    with StopRequest() as stop:  # what is asked for now is done once the scores are written
+        if scores:
+            size = 4 * settings.training.batch_size
+            found = evaluate([folder], store, "train", device="cuda" if cuda else "cpu", batch_size=size)
+            extra["train"] = found["metrics"]
+        write_text(folder / EXTRA_FILE, json.dumps(extra, indent=2) + "\n")
+    if stop.wanted is not None:
+        raise Interrupted(stop.wanted)
     return result
 
 
