@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--target-columns", required=True, help="separated by commas")
     parser.add_argument("--task", default="regression", choices=("regression", "classification"))
     parser.add_argument("--split", default="scaffold")
-    parser.add_argument("--metric", default=None, help="(default: rmse or rocauc)")
+    parser.add_argument("--metric", default=None, help="(default: rmse or roc_auc)")
     parser.add_argument("--trees", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -77,7 +77,7 @@ def main() -> None:
     x, y = fingerprints(list(store.smiles)), store.y.float().numpy()
     train, test = store.splits["train"].numpy(), store.splits["test"].numpy()
     forest, mean = answer(x[train], y[train], x[test], given.task, given.seed, given.trees)
-    metric = given.metric or ("rmse" if given.task == "regression" else "rocauc")
+    metric = given.metric or ("rmse" if given.task == "regression" else "roc_auc")
     truth = torch.from_numpy(y[test])
     answers = {"forest": forest, "mean": mean}
     scores = {name: score(metric, torch.from_numpy(values), truth).mean for name, values in answers.items()}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from phcgnn.experiments.paper import paper_tables, read_tables
-from phcgnn.experiments.settings import presets
+from phcgnn.experiments.settings import presets, read_preset
 
 PAPER = next(iter(sorted((Path(__file__).resolve().parents[3] / "shared" / "paper").glob("000_*.txt"))), None)
 BOLD = re.compile(r"\\boldmath|\\textbf|\\bm|\\bf|\\mathbf|\\ast|[{}$~^]")
@@ -67,7 +67,9 @@ def test_tables_with_all_splits(name):
 
 def test_lambda2():
     rows = [row for row in latex("tab: zinc-lambda2") if "±" in row[1]]
-    for row, cells in zip(paper_tables()["lambda2"].rows, rows, strict=True):
+    ours = paper_tables()["lambda2"].rows
+    assert [row.preset for row in ours] == ["zinc-400k-phc10-dagger"] * 6 + ["zinc-400k-phc16-dagger"] * 6  # caption
+    for row, cells in zip(ours, rows, strict=True):
         factor = float(cells[0].replace("10-", "1e-"))
         assert row.changes.get("training", {}).get("lambda2", 0.0) == factor
         for split, cell in zip(("train", "val", "test"), cells[1:], strict=True):
@@ -111,6 +113,20 @@ def test_other_methods():
     assert same(cells[3], ppa.rows[0].numbers["test"])
 
 
+def test_stars_mark_the_methods_with_a_virtual_node():
+    if PAPER is None:
+        pytest.skip("../shared/paper is not here: the stars were not compared with the paper")
+    text = PAPER.read_text(encoding="utf-8").partition(r"\label{sample-table}")[2].partition(r"\end{tabular}")[0]
+    table, seen = paper_tables()["table3"], []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("&")]
+        for at, group in enumerate(["molhiv", "molpcba", "zinc-100k"]):
+            if len(cells) == 7 and r"\pm" in cells[1 + 2 * at] and not cells[0].startswith("PHC"):
+                seen.append((group, cells[0] + "*" * (r"\ast" in cells[1 + 2 * at])))
+    assert sorted(seen) == sorted((other.group.name, other.name) for other in table.others)
+    assert len(seen) == 18
+
+
 def test_every_row_has_its_preset_and_every_preset_its_row():
     rows = [row for table in paper_tables().values() for row in table.rows]
     assert {row.preset for row in rows} == set(presets())
@@ -119,6 +135,56 @@ def test_every_row_has_its_preset_and_every_preset_its_row():
             wanted = ("seconds",) if table.timing else table.splits
             assert set(wanted) <= set(row.numbers), (table.name, row.name)
         assert set(table.boxes) <= {row.name for row in table.rows}
+
+
+SETTINGS_OF = {
+    ("ogbg-molhiv", "PHC-n"): ("molhiv-phc",),
+    ("ogbg-molpcba", "PHC-n-default"): ("molpcba-phc",),
+    ("ogbg-molpcba", "PHC-n-shallow"): ("molpcba-shallow-phc",),
+    ("ogbg-molppa", "PHC-6"): ("ppa-phc6",),
+    **{("ZINC", f"PHC-{n}"): (f"zinc-400k-phc{n}", f"zinc-100k-phc{n}") for n in (1, 2, 3, 4, 5, 8, 10, 16)},
+    **{("MNIST / CIFAR10", f"PHC-{n}"): (f"mnist-phc{n}", f"cifar10-phc{n}") for n in (1, 2, 3, 4, 5)},
+}
+
+
+def numbers(cell: str) -> list[float]:
+    cell = re.sub(r"(?:(\d)\s*\\cdot\s*)?10\^\{(-\d+)\}", lambda power: f"{power[1] or 1}e{power[2]}", cell)
+    return [float(found) for found in re.findall(r"\d+\.?\d*(?:e-\d+)?", cell)]
+
+
+def test_every_preset_trains_as_the_table_of_settings_says():
+    """But for widths and depths, which the parameter counts decide: tests/experiments/test_settings.py."""
+    if PAPER is None:
+        pytest.skip("../shared/paper is not here: the settings were not compared with the paper")
+    text = PAPER.read_text(encoding="utf-8").partition(r"\label{tab:architecture}")[2].partition(r"\end{tabular}")[0]
+    data, checked = "", set()
+    for line in text.partition(r"\midrule")[2].splitlines():
+        cells = [cell.strip() for cell in line.split("&")]
+        if len(cells) != 13:
+            continue
+        if found := re.search(r"\\texttt\{([^}]+)\}", cells[0]):
+            data = found[1]
+        names = SETTINGS_OF[data, cells[1].replace("$", "")]
+        patterns = [start + (r"\d+" if start.endswith("phc") else "") + "(-[cq]|-dagger)?" for start in names]
+        for name in (name for name in presets() if any(re.fullmatch(pattern, name) for pattern in patterns)):
+            settings = read_preset(name)
+            model, training = settings["model"], settings["training"]
+            assert (model["aggregation"], model["skip"]) == (cells[2], cells[3]), name
+            assert str(model["mp_mlp"]) == re.search("True|False", cells[5])[0], name
+            assert model["dropout"] == numbers(cells[6])[0], name
+            assert model["downstream_dropout"] == numbers(cells[8]), name
+            assert training["lr"] == numbers(cells[9])[0], name
+            assert [training.get("lambda1", 0.0), training.get("lambda2", 0.0)] == numbers(cells[10]), name
+            assert [training["factor"], training["patience"]] == numbers(cells[11]), name
+            assert training["epochs"] == numbers(cells[12])[0], name
+            checked.add(name)
+    assert checked == set(presets()) - {"molpcba-phc1-star"}
+
+
+def test_more_dropout_for_phc_1_star():
+    """As the section on dropout has it, for the seven layers that the network has."""
+    model = read_preset("molpcba-phc1-star")["model"]
+    assert (model["dropout"], model["downstream_dropout"], model["layers"]) == (0.4, [0.5, 0.2], 7)
 
 
 def test_labels_and_what_models_mean():

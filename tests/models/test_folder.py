@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -84,6 +85,23 @@ def test_a_write_that_fails_leaves_what_was_there(saved, monkeypatch):
             save_model(build(), target)
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
     assert [path.name for path in saved.parent.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("low", [b"\x80", b"PK"], ids=["pickle", "zip"])
+def test_a_header_whose_length_begins_as_a_pickle_does(saved, low):
+    """One network in 32 has a header of such a length."""
+    expected = load_model(saved).model(GRAPH)
+    path = saved / "weights.safetensors"
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    padding = (int.from_bytes(low, "little") - length) % 256 ** len(low)
+    content = (
+        (length + padding).to_bytes(8, "little") + content[8 : 8 + length] + b" " * padding + content[8 + length :]
+    )
+    assert content.startswith(low)
+    path.write_bytes(content)
+    change(saved, weights={"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
+    assert torch.equal(load_model(saved).model(GRAPH), expected)
 
 
 def change(folder, **values):

@@ -177,7 +177,8 @@ def _dry_run(table: PaperTable, planned: list[PlannedRun], output: Path, executi
         typer.echo(line)
     if unknown:
         typer.echo(f"No time is given for {', '.join(sorted(unknown))}: there are no such data under --root.")
-    typer.echo(f"At most {_duration(total)}, one run after the other; runs may end early, by the learning rate.")
+    if total or not unknown:
+        typer.echo(f"At most {_duration(total)}, one run after the other; runs may end early, by the learning rate.")
 
 
 def _duration(hours: float) -> str:

@@ -52,6 +52,7 @@ def notes(table: PaperTable, results: Sequence[RowResult]) -> list[str]:
     devices = sorted({run.extra["device"] for run in runs if "device" in run.extra})
     if devices:
         found.append(f"Trained on: {', '.join(devices)}.")
+    found += _other_sizes(results)
     cut = set[tuple[int, int]]()
     for result in results:
         allowed = result.row.settings()["training"]["epochs"]
@@ -69,6 +70,19 @@ def notes(table: PaperTable, results: Sequence[RowResult]) -> list[str]:
     if not table.timing:
         found.append("Δ (s.d.): our mean minus the paper's, in units of the paper's standard deviation.")
     return found
+
+
+def _other_sizes(results: Sequence[RowResult]) -> list[str]:
+    """Say which data were not of the published size, by a run of each."""
+    from phcgnn.data.benchmarks import DATASETS
+
+    first = {result.row.preset.partition("-")[0]: result.runs[0] for result in reversed(results) if result.runs}
+    return [
+        f"The {name} data were not of the published size, but {', '.join(f'{n:,} {s}' for s, n in run.sizes.items())}; "
+        "such scores say nothing about the paper's."
+        for name, run in sorted(first.items())
+        if run.sizes and run.sizes != dict(DATASETS[name].sizes)
+    ]
 
 
 def to_markdown(table: PaperTable, grids: Sequence[Grid], remarks: Sequence[str]) -> str:

@@ -154,11 +154,14 @@ def train_planned(
         "device": torch.cuda.get_device_name() if cuda else f"CPU ({torch.get_num_threads()} threads)",
         "versions": {"phcgnn": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    if scores:
-        size = 4 * settings.training.batch_size
-        found = evaluate([folder], store, "train", device="cuda" if cuda else "cpu", batch_size=size)
-        extra["train"] = found["metrics"]
-    write_text(folder / EXTRA_FILE, json.dumps(extra, indent=2) + "\n")
+    with StopRequest() as stop:  # what is asked for now is done once the scores are written
+        if scores:
+            size = 4 * settings.training.batch_size
+            found = evaluate([folder], store, "train", device="cuda" if cuda else "cpu", batch_size=size)
+            extra["train"] = found["metrics"]
+        write_text(folder / EXTRA_FILE, json.dumps(extra, indent=2) + "\n")
+    if stop.wanted is not None:
+        raise Interrupted(stop.wanted)
     return result
 
 
@@ -221,7 +224,11 @@ def _side_by_side(
                 if slot not in working and waiting and outcome.stopped is None:
                     run = waiting.pop(0)
                     say(f"{len(queue) - len(waiting)}/{len(queue)}  {run.name}: {run.status}")
-                    working[slot] = run, _start(run, places[str(run.settings.data.name)][0], slot, execution)
+                    try:
+                        working[slot] = run, _start(run, places[str(run.settings.data.name)][0], slot, execution)
+                    except OSError as error:
+                        outcome.failed[run.name] = str(error)
+                        say(f"{run.name}: failed: {error}")
             if outcome.stopped and not working:
                 return
             time.sleep(POLL_SECONDS)

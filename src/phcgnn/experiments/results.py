@@ -48,6 +48,13 @@ class FinishedRun:
         with (self.folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
             return [{name: float(value) for name, value in row.items() if value != ""} for row in csv.DictReader(file)]
 
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Graphs in each split, as far as the folder says."""
+        path = self.folder / "splits.json"
+        splits = _read_json(path) if path.is_file() else {}
+        return {name: len(splits[name]) for name in ("train", "val", "test") if name in splits}
+
     @property
     def seed(self) -> int:
         """Its seed."""
@@ -132,12 +139,13 @@ def finished_runs(folder: Path) -> list[FinishedRun]:
 
 
 def results_rows(table: PaperTable, results: Sequence[RowResult]) -> list[dict[str, object]]:
-    """Return the lines of ``results.csv``: one a run, in plain units."""
+    """Return the lines of ``results.csv``: one a run, ours and the paper's numbers in plain units, never in percent."""
     rows = []
     for result in results:
         for run in result.runs:
             kinds = ("seconds",) if table.timing else table.splits
             theirs = {kind: result.published(kind) for kind in kinds}
+            unit = 100.0 if result.row.group.percent and not table.timing else 1.0
             rows.append(
                 {
                     "table": table.name,
@@ -154,20 +162,23 @@ def results_rows(table: PaperTable, results: Sequence[RowResult]) -> list[dict[s
                     "seconds_per_epoch": _blank(run.epoch_seconds),
                     "ended": run.result["ended"],
                     "device": run.extra.get("device", ""),
-                    **_paper_columns(theirs),
+                    **_paper_columns(theirs, unit),
                     "folder": f"{run.folder.parent.name}/{run.folder.name}",
                 }
             )
     return rows
 
 
-def _paper_columns(numbers: Mapping[str, Published | None]) -> dict[str, float | str]:
+def _paper_columns(numbers: Mapping[str, Published | None], unit: float) -> dict[str, float | str]:
+    def plain(value: float | None) -> float | str:
+        return "" if value is None else round(value / unit, 6)
+
     columns: dict[str, float | str] = {}
     for kind in ("train", "val", "test", "seconds"):
         number = numbers.get(kind)
-        columns[f"paper_{kind}"] = "" if number is None else number.mean
+        columns[f"paper_{kind}"] = plain(None if number is None else number.mean)
         if kind != "seconds":
-            columns[f"paper_{kind}_std"] = "" if number is None else _blank(number.std)
+            columns[f"paper_{kind}_std"] = plain(None if number is None else number.std)
     return columns
 
 

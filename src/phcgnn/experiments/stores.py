@@ -6,6 +6,7 @@ from pathlib import Path
 
 from phcgnn.data.graphs import GraphStore
 from phcgnn.data.progress import Progress, silent
+from phcgnn.errors import DataError
 
 __all__ = ["data_at_hand", "packed_store", "provide_store"]
 
@@ -34,14 +35,32 @@ def provide_store(
         out: The reproduction's folder.
         any_size: Accept splits of another size than the published one.
         progress: Told how far it is.
+
+    Raises:
+        DataError: The data are not there, damaged, another benchmark's, or of another size.
     """
-    for path in (Path(root) / f"{name}.phg", packed_store(name, out)):
-        if path.is_file():
-            return path, GraphStore.load(path)
     from phcgnn.data.benchmarks import DATASETS
 
+    for path in (Path(root) / f"{name}.phg", packed_store(name, out)):
+        if path.is_file():
+            store = GraphStore.load(path)
+            _require_benchmark(store, path, name, any_size)
+            return path, store
     store = DATASETS[name].load(root, check_sizes=not any_size, progress=progress)
     path = packed_store(name, out)
     path.parent.mkdir(parents=True, exist_ok=True)
     store.save(path)
     return path, store
+
+
+def _require_benchmark(store: GraphStore, path: Path, name: str, any_size: bool) -> None:
+    """Refuse a store that is not what its name says, as the official files are refused."""
+    from phcgnn.data.benchmarks import DATASETS
+
+    benchmark = DATASETS[name]
+    if store.metadata.name != benchmark.metadata.name:
+        raise DataError(f"{path} holds {store.metadata.name!r}, not {benchmark.metadata.name!r}; replace or rename it.")
+    sizes = {split: len(store.splits.get(split, ())) for split in benchmark.sizes}
+    if not any_size and sizes != dict(benchmark.sizes):
+        wrong = ", ".join(f"{split} {sizes[split]:,} of {count:,}" for split, count in benchmark.sizes.items())
+        raise DataError(f"{path} is not the published data set ({wrong} graphs); replace it, or give --any-size.")

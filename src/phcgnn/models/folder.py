@@ -24,6 +24,7 @@ from torch import Tensor
 from phcgnn._version import __version__
 from phcgnn.files import atomic_write
 from phcgnn.models.config import PHCGNNConfig
+from phcgnn.models.inert import is_pickle
 from phcgnn.models.phc_gnn import PHCGNN
 
 __all__ = ["SCHEMA", "ModelFolderError", "SavedModel", "load_model", "save_model"]
@@ -147,7 +148,7 @@ def _read_weights(folder: Path, description: Mapping[str, Any]) -> bytes:
     if not isinstance(expected, dict) or not {"bytes", "sha256"} <= expected.keys():
         raise ModelFolderError(f"{folder / _JSON}: `weights` must hold `bytes` and `sha256`.")
     weights = path.read_bytes()
-    if weights.startswith((b"PK", b"\x80")):
+    if is_pickle(weights[:9]):
         raise ModelFolderError(f"{path}: a pickle, which is never read here; save the model with save_model.")
     if len(weights) != expected["bytes"]:
         raise ModelFolderError(f"{path}: has {len(weights)} bytes, expected {expected['bytes']}: truncated or altered.")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 import torch
 from torch import Tensor
 
-__all__ = ["UnsafeFileError", "read_module_tensors"]
+__all__ = ["UnsafeFileError", "is_pickle", "read_module_tensors"]
 
 _LARGEST = 2**31  # bytes of one member: far above any model of this kind
 _MOST_TENSORS = 100_000
@@ -57,6 +57,18 @@ _BLANKS["_operator"] = _BLANKS["operator"]
 
 class UnsafeFileError(ValueError):
     """A file that is damaged, or asks for more than tensors."""
+
+
+def is_pickle(start: bytes) -> bool:
+    r"""Whether a file that begins so is a pickle or torch's zip of one, and no safetensors file.
+
+    The first eight bytes of a safetensors file are the length of its header, whose own first byte is ``{``; so a header
+    of 128 bytes, or of 640, begins as pickles do.
+
+    >>> is_pickle(b"\x80\x02}q\x00."), is_pickle((640).to_bytes(8, "little") + b'{"')
+    (True, False)
+    """
+    return start.startswith((b"PK", b"\x80")) and start[3:9] != bytes(5) + b"{"
 
 
 class _RecordType(type):

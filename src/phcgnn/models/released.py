@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from phcgnn.models.config import PHCGNNConfig, Skip
-from phcgnn.models.inert import UnsafeFileError, read_module_tensors
+from phcgnn.models.inert import UnsafeFileError, is_pickle, read_module_tensors
 from phcgnn.models.phc_gnn import PHCGNN
 
 __all__ = ["UnsafeFileError", "load"]
@@ -60,10 +60,10 @@ def load(
 
 def _read(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
-        start = file.read(4)
-    if start.startswith(b"PK"):
+        start = file.read(9)
+    if is_pickle(start) and start.startswith(b"PK"):
         return read_module_tensors(path)
-    if start.startswith(b"\x80") or path.suffix in (".pt", ".pth", ".pkl"):
+    if is_pickle(start) or path.suffix in (".pt", ".pth", ".pkl"):
         raise UnsafeFileError(f"{path}: a bare pickle, or no torch file; expected a zip of torch.save or .safetensors.")
     try:
         return load_file(path)
