@@ -23,11 +23,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)   ## two small networks, trained and compared in about two minutes
 	$(BIN)/phcgnn demo -o runs/demo
 
+# Each test process computes on one thread: two that spin on two threads each would wait for one another.
 test: $(STAMP)   ## all tests but the slow ones, doctests and documentation included
-	$(BIN)/python -m pytest $(XDIST) -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST) -m "not slow"
 
 test-all: $(STAMP)  ## the slow ones too
-	$(BIN)/python -m pytest $(XDIST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST)
 
 # The tests of the report look at it in a real browser, and are skipped where there is none.
 browser:         ## Debian's chromium, where it is missing and we are root
