@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.distributed as dist
@@ -44,6 +44,9 @@ class Runtime(FrozenConfig):
         checkpoint_seconds: How often the state is saved, at least.
         loggers: See :func:`phcgnn.training.loggers.build_loggers`. (default: ``tensorboard`` where it is installed)
     """
+
+    _switched: ClassVar[bool] = False
+    """Whether a launch has made torch's algorithms deterministic."""
 
     device: Device = "auto"
     devices: int = 1
@@ -86,7 +89,12 @@ class Runtime(FrozenConfig):
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         if self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it, and reads it once
-            torch.use_deterministic_algorithms(True)
+            if not torch.are_deterministic_algorithms_enabled():
+                torch.use_deterministic_algorithms(True)
+                Runtime._switched = True
+        elif Runtime._switched:  # by an earlier run of this process, not by its caller
+            torch.use_deterministic_algorithms(False)
+            Runtime._switched = False
         fabric = Fabric(
             accelerator=self.kind,
             devices=self.devices,
