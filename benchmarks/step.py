@@ -34,7 +34,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
 from _plain import PlainNetwork, copy_weights
-from _timing import Step, interleave, machine, median_ratio, peak_bytes
+from _timing import Step, interleave, machine, median_ratio
 from phcgnn.data import GraphStore
 from phcgnn.experiments.bench import Work, forever, prediction, synthetic_store, training
 from phcgnn.models import PHCGNN, PHCGNNConfig

@@ -48,10 +48,10 @@ class GraphLoader:
     ghost graph that holds all ghost nodes (features 0) and ghost edges (loops on ghost nodes). Targets of graphs that
     are not real are NaN, or -100 for classes. ``node_mask`` and ``graph_mask`` are True where something is real.
     The shape leaves room for the expected size of a batch of B graphs plus :math:`4 \sigma \sqrt B`, never more than
-    the B largest graphs need (with ``draw``: both as often as they are drawn), never less than the largest one needs. A batch that would not fit ends early, and the
-    graph that did not fit starts the next batch: nothing fails, nothing is lost, an epoch just has one batch more.
-    With ``cut=False`` it stays whole and is not padded instead, so that batches hold the same graphs as without
-    ``pad``, and a run may go on with or without it.
+    the B largest graphs need (B times the largest one with ``draw``, by which graphs are then expected), never less
+    than the largest one needs. A batch that would not fit ends early, and the graph that did not fit starts the next
+    batch: nothing fails, nothing is lost, an epoch just has one batch more. With ``cut=False`` it stays whole and is
+    not padded instead, so that batches hold the same graphs as without ``pad``, and a run may go on with or without it.
 
     **Ranks.** Every rank plans the same epoch. With ``shuffle``, without ``pad``, a step's ``batch_size * world_size``
     graphs are those that a single process with that batch size would take, shared evenly, the last step included. With

@@ -37,7 +37,8 @@ FARTHER = 10.0
 """The fast path may lie this many times as far from float64 as the plain one: both round, and each by chance."""
 
 MOST = 0.5
-"""What lies this far from float64 can be compared with nothing: zeros would lie no farther than twice as far."""
+"""What lies this far from float64 can be compared with nothing: zeros would lie no farther than twice as far. And no
+limit lies beyond this, or beyond twice as far as the plain path is off."""
 
 NOTHING = 1e-6
 """A gradient of less than this share of all of them is nothing but rounding, and may as well be 0."""
@@ -201,8 +202,9 @@ class CapturedStep:
         except Exception as error:  # whatever it is, the plain path does not need it
             self._give_up(error)
         else:
+            how = "compiled and recorded" if self.compiled else "recorded"
             self.say(
-                f"the step is {'compiled and ' if self.compiled else ''}recorded for batches of {len(batch.graph_mask)} graphs, {len(batch.node_mask)} nodes "
+                f"the step is {how} for batches of {len(batch.graph_mask)} graphs, {len(batch.node_mask)} nodes "
                 f"and {batch.edge_index.shape[1]} edges ({time.monotonic() - begun:.1f} s)"
             )
         finally:
@@ -269,7 +271,6 @@ class CapturedStep:
             try:
                 true_loss, truth = self._differentiate_exactly(without)
             except torch.OutOfMemoryError:
-                torch.cuda.empty_cache()
                 self.say("the fast path is compared with the plain one alone, as memory is short of one in float64")
                 true_loss, truth = plain_loss, plain
         limits = Tolerance(
@@ -337,7 +338,6 @@ class CapturedStep:
             replay()
             _require_close("a later replay's loss", [self._counted], [torch.stack(expected)], limits.loss)
         except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
             self.say("the replay is compared on the batch alone that was recorded, as memory is short")
         except ArithmeticError as error:
             self._give_up(error)
@@ -423,7 +423,7 @@ def _limit(what: str, distance: float, tolerance: float) -> float:
     """Return how far the fast path may be off where the plain one is off by a distance; zeros are off by 1."""
     if not distance < MOST:
         raise ArithmeticError(f"the plain path's {what} itself is off by {distance:.2g}, so nothing can be compared")
-    return min(max(FARTHER * distance, tolerance), MOST)
+    return min(max(FARTHER * distance, tolerance), max(2 * distance, MOST))
 
 
 def _require_close(what: str, found: list[Tensor], expected: list[Tensor], limit: float) -> None:

@@ -98,8 +98,8 @@ def _require_alive(device: torch.device, error: BaseException) -> None:
         why = f"1 + 1 is {answer:g}"
     if answer != 2:
         raise DeviceLost(
-            f"recording the training step failed ({_first_line(error)}), and the GPU is of no use to this process since "
-            f"({why}); start again with --no-compile, or compile=False, which records nothing."
+            f"recording the training step failed ({_first_line(error)}), and since then the GPU is of no use to this "
+            f"process ({why}); start again with --no-compile, or compile=False, which records nothing."
         ) from error
 
 
