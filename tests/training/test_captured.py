@@ -287,7 +287,7 @@ def test_limits_that_zeros_cannot_pass():
     ("spoil", "message"),
     [
         (lambda p: p.grad.zero_(), r"the gradient of .* is 0, but should not be"),
-        (lambda p: setattr(p, "grad", None), r"rule.* has a gradient on the plain path alone|is 0"),
+        (lambda p: setattr(p, "grad", None), r".* has a gradient on the plain path alone"),
     ],
     ids=["zero", "none"],
 )
@@ -391,10 +391,9 @@ def test_what_a_replay_reads_is_held():
     fast = captured(build())
     batch = next(iter(loader()))
     fast(batch, LR)
-    held = fast._held
     _as_tensors.cache_clear()
-    assert held is fast._held
-    assert torch.equal(held[0], torch.tensor(fast.step.scaler.mean).double())
+    held = fast._held
+    assert torch.equal(held[0], torch.tensor(fast.step.scaler.mean, dtype=torch.float64))
     read = {part.data_ptr() for entry in fast.recorder.operations for part in _flat(entry)}
     assert {part.data_ptr() for part in held} <= read
 

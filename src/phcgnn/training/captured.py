@@ -181,7 +181,7 @@ class CapturedStep:
             self._lr.fill_(float(group["lr"]))
             group["lr"], group["capturable"] = self._lr, self.device.type == "cuda"
         # steps ahead of a recording, and of batches that do not fit, are no oversight
-        self.optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
+        self.optimizer._warned_capturable_if_run_uncaptured = True
 
     def _take_plain(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
         return self.step(batch, lr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -29,6 +29,9 @@ FABRIC_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed"]] = {
     "bf16": "bf16-mixed",
 }
 
+_ours: set[str] = set()
+"""What launches in this process have switched on that their caller had not."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime(FrozenConfig):
@@ -44,9 +47,6 @@ class Runtime(FrozenConfig):
         checkpoint_seconds: How often the state is saved, at least.
         loggers: See :func:`phcgnn.training.loggers.build_loggers`. (default: ``tensorboard`` where it is installed)
     """
-
-    _switched: ClassVar[bool] = False
-    """Whether a launch has made torch's algorithms deterministic."""
 
     device: Device = "auto"
     devices: int = 1
@@ -91,10 +91,10 @@ class Runtime(FrozenConfig):
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it, and reads it once
             if not torch.are_deterministic_algorithms_enabled():
                 torch.use_deterministic_algorithms(True)
-                Runtime._switched = True
-        elif Runtime._switched:  # by an earlier run of this process, not by its caller
+                _ours.add("deterministic")
+        elif "deterministic" in _ours:  # by an earlier run of this process, not by its caller
             torch.use_deterministic_algorithms(False)
-            Runtime._switched = False
+            _ours.clear()
         fabric = Fabric(
             accelerator=self.kind,
             devices=self.devices,
