@@ -37,7 +37,7 @@ class Cuda:
     def __init__(self, monkeypatch):
         self.current, self.made, self.mode, self.synchronised = Stream("outer"), [], 0, 0
         self.outer, self.generator, self.inside = self.current, Generator(), []
-        self.breaks, self.dead = False, False
+        self.breaks, self.dead, self.pool = False, False, None
         for name in ("device", "current_stream", "set_stream", "stream", "synchronize", "graph", "current_device"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(torch.cuda, "Stream", self.make)
@@ -45,6 +45,9 @@ class Cuda:
         monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: setattr(self, "mode", mode))
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
         monkeypatch.setattr(torch.cuda, "default_generators", {1: self.generator})
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end_pool, raising=False)
+        monkeypatch.setattr(recorder, "_given_up", [])
         ones = torch.ones
         monkeypatch.setattr(torch, "ones", lambda *size, device: ones(*size))
 
@@ -79,14 +82,20 @@ class Cuda:
         finally:
             self.current = before
 
+    def end_pool(self, index, pool):
+        if (index, pool) != (1, self.pool):
+            raise RuntimeError("not currently recording to it")
+        self.pool = None
+
     @contextlib.contextmanager
-    def graph(self, graph, stream):
+    def graph(self, graph, pool, stream):
         self.current, before = stream, self.current
+        self.pool = pool
         self.generator.state = "capturing"
         yield  # as in torch, an error leaves both where they are
         if self.breaks:
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
-        self.current, self.generator.state = before, "kept"
+        self.current, self.generator.state, self.pool = before, "kept", None
 
     def replay(self):
         return "replayed"
@@ -129,11 +138,11 @@ def test_work_that_fails_is_waited_for(cuda, strict):
 def test_a_capture_that_fails_is_left(cuda):
     with pytest.raises(ValueError, match="work"):
         CudaRecorder(CUDA).record(fail)
-    assert (cuda.current, cuda.generator.state) == (cuda.outer, "kept")
+    assert (cuda.current, cuda.generator.state, cuda.pool) == (cuda.outer, "kept", None)
     cuda.breaks = True
     with pytest.raises(RuntimeError, match="previous error during capture"):
         CudaRecorder(CUDA).record(lambda: None)
-    assert (cuda.current, cuda.generator.state) == (cuda.outer, "kept")
+    assert (cuda.current, cuda.generator.state, cuda.pool) == (cuda.outer, "kept", None)
 
 
 def test_a_device_that_is_lost_is_said(cuda):

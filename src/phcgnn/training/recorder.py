@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Protocol
@@ -65,20 +66,28 @@ class CudaRecorder:
             DeviceLost: The capture failed, and the device has been of no use since.
         """
         with torch.cuda.device(self.device):
-            outer = torch.cuda.current_stream()
-            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            index, outer = torch.cuda.current_device(), torch.cuda.current_stream()
+            generator = torch.cuda.default_generators[index]
             kept = generator.clone_state()
-            graph = torch.cuda.CUDAGraph()
+            graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
             try:
-                with torch.cuda.graph(graph, stream=_stream(torch.cuda.current_device())):
+                with torch.cuda.graph(graph, pool=pool, stream=_stream(index)):
                     work()
             except BaseException as error:
-                # Where CUDA gave the capture up, torch leaves neither the stream nor the generator's capturing state
+                # Where CUDA gave the capture up, torch leaves neither the stream, nor the generator's capturing state,
+                # nor the graph's memory pool
                 torch.cuda.set_stream(outer)
                 generator.graphsafe_set_state(kept)
+                with contextlib.suppress(RuntimeError, AttributeError):  # it did leave the pool
+                    torch._C._cuda_endAllocateToPool(index, pool)
+                _given_up.append(graph)
                 _require_alive(self.device, error)
                 raise
         return graph.replay
+
+
+_given_up: list[torch.cuda.CUDAGraph] = []
+"""Kept, for the allocator may ask them where to allocate."""
 
 
 @functools.cache
