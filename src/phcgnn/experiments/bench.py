@@ -21,6 +21,7 @@ from phcgnn.experiments.settings import RunSettings, merge, read_preset
 from phcgnn.experiments.timing import Step, interleave, median_ratio
 from phcgnn.models import PHCGNN, PHCGNNConfig
 from phcgnn.models.compact import compact
+from phcgnn.training.captured import CapturedStep
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.losses import TASK_LOSS
 from phcgnn.training.objective import Objective
@@ -73,9 +74,25 @@ class Runner:
     network: nn.Module
     graphs: int
     """In a batch."""
-    why_plain: str | None = None
-    """Why the path for GPUs is not used; None where it is."""
+    not_fast: str | None = None
+    """Why the path for GPUs was not prepared; None where it was."""
+    taken: object = None
+    """The training step; on the path for GPUs a recorded one."""
     losses: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def why_plain(self) -> str | None:
+        """Why the path for GPUs is not used; None where it is. It is known once steps have been taken."""
+        if self.not_fast is not None:
+            return self.not_fast
+        if isinstance(self.taken, CapturedStep) and self.taken.recorded:
+            return None
+        return self.taken.reason or "no batch was padded" if isinstance(self.taken, CapturedStep) else "not recorded"
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the update of the nodes was compiled; known once steps have been taken."""
+        return isinstance(self.taken, CapturedStep) and self.taken.compiled
 
 
 FEATURES: dict[str, tuple[Any, Any]] = {
@@ -188,7 +205,7 @@ def training(work: Work, store: GraphStore, *, device: str = "cpu", fast: bool =
     def run() -> object:
         return step(next(batches), config.lr)
 
-    return Runner(run, network, size, why_plain)
+    return Runner(run, network, size, why_plain, step)
 
 
 def plain_step(work: Work, network: nn.Module, store: GraphStore) -> TrainingStep:
@@ -248,4 +265,5 @@ def short_bench(
             "prediction_graphs_per_second": round(size / statistics.median(predicted), 1),
             "step_to_dense": round(median_ratio(times, "phc", "dense"), 3),
             "plain_path_because": runners["phc"].why_plain,
+            "compiled": runners["phc"].compiled,
         }
