@@ -1,4 +1,4 @@
-"""Whether a layer may take a path that exists for plain tensors on the CPU alone."""
+"""Whether a layer may take a path of its own, for plain tensors on the CPU alone or around modules nobody watches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-__all__ = ["plain_on_cpu"]
+__all__ = ["is_watched", "plain_on_cpu"]
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def plain_on_cpu(*tensors: Tensor) -> bool:
@@ -31,6 +33,19 @@ def plain_on_cpu(*tensors: Tensor) -> bool:
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             return False
     return True
+
+
+def is_watched(*modules: object) -> bool:
+    """Whether a hook waits for one of these modules to be called, or for any module at all.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> handle = layer.register_forward_hook(print)
+    >>> is_watched(layer), is_watched(nn.ReLU())
+    (True, False)
+    """
+    if not torch.compiler.is_compiling() and nn.modules.module._has_any_global_hook():
+        return True
+    return any(getattr(module, hooks, None) for module in modules for hooks in _HOOKS)
 
 
 def _none() -> int:
