@@ -14,8 +14,9 @@ forward and backward, clips and updates. ``floor_ms`` is what its bytes and oper
 
 On a CPU: ZINC 100K PHC-5 and molhiv PHC-4 here and in ``_plain.py``. After some steps the weights and statistics are
 copied, and the outputs of the network, of its compact copy and of the plain network with its weights built once are
-compared with those of the plain one; a difference above 1e-4 of the largest output ends it. Both train by the fused Adam
-and predict in inference mode. Then what the processor does when it multiplies matrices and copies memory, and where a step's time goes.
+compared with those of the plain one; a difference above 1e-4 of the largest output ends it. Both train by the fused
+Adam and predict in inference mode. Then what the processor does when it multiplies matrices and copies memory, and
+where a step's time goes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ ZINC_400K = (1, 2, 4, 5, 8, 16)
 OURS_AND_PLAIN = ("zinc-100k-phc5", "molhiv-phc4")
 
 FIRST_STEPS = 5
-"""Before outputs are compared: at their start, running means of 0 and variances of 1 would hide a norm merged wrongly."""
+"""Before outputs are compared: running means of 0 and variances of 1 would hide a norm that was merged wrongly."""
 
 TOLERANCE = 1e-4
 """Of the largest output. A wrong weight, norm or sum changes more; a hundred roundings of float32 one after the other,

@@ -18,7 +18,8 @@ def plain_on_cpu(*tensors: Tensor) -> bool:
     """Whether these are plain tensors on the CPU and nothing watches or transforms what is done with them.
 
     Not while compiling, exporting or tracing, under autocast, a dispatch mode (``FakeTensorMode``, a counter of
-    operations), a transform of ``torch.func`` or forward-mode differentiation: there torch's own operations are used.
+    operations), a transform of ``torch.func``, several gradients at once (``is_grads_batched``) or forward-mode
+    differentiation: there torch's own operations are used.
 
     >>> plain_on_cpu(torch.ones(2)), plain_on_cpu(torch.ones(2, device="meta"))
     (True, False)
@@ -30,7 +31,7 @@ def plain_on_cpu(*tensors: Tensor) -> bool:
     for tensor in tensors:
         if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type != "cpu" or tensor.layout != torch.strided:
             return False
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or not torch._C._has_storage(tensor):
             return False
     return True
 
