@@ -108,9 +108,20 @@ def test_rows_that_overlap():
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # of the switch itself
 def test_onednn_switched_off_is_off():
     x, weight, b = inputs()
     with torch.backends.mkldnn.flags(enabled=False):
         assert not module._applies(x, weight, b)
         assert torch.equal(affine(x, weight, b), F.linear(x, weight, b))
     assert module._applies(x, weight, b) == uses_onednn()
+
+
+def test_gradients_for_several_cotangents_at_once():
+    x, weight, b = inputs()
+    y = affine(x, weight, b)
+    cotangents = torch.randn(3, *y.shape)
+    at_once = torch.autograd.grad(y, (x, weight, b), cotangents, is_grads_batched=True, retain_graph=True)
+    singly = [torch.autograd.grad(y, (x, weight, b), cotangent, retain_graph=True) for cotangent in cotangents]
+    for found, wanted in zip(at_once, zip(*singly, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(wanted), rtol=1e-4, atol=1e-3)

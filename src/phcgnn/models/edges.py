@@ -70,8 +70,8 @@ class EdgeBatch:
             return sent
         if self._sorted is None:
             self._sorted = self._sort()
-        few = isinstance(encoder, CategoricalEncoder) and encoder.weight.shape[0] <= encoder.features
-        if few and not is_watched(encoder):
+        watched = is_watched(encoder)
+        if isinstance(encoder, CategoricalEncoder) and encoder.weight.shape[0] <= encoder.features and not watched:
             if self._hot is None:
                 self._hot = encoder.one_hot(self._sorted)
             return torch.addmm(sent, self._hot, encoder.weight)

@@ -93,6 +93,8 @@ def _applies(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if not (weight.is_contiguous() or weight.t().is_contiguous()):
+        weight = weight.contiguous()  # oneDNN knows no rows that overlap, as those of ``unfold`` do
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
@@ -110,7 +112,7 @@ class _Affine(torch.autograd.Function):
         (x, weight), gradient = ctx.saved_tensors, gradients[0].contiguous()
         wanted = ctx.needs_input_grad
         return (
-            affine(gradient, weight.contiguous().t()) if wanted[0] else None,  # rows may overlap, as unfold's do
-            affine(gradient.t(), x.contiguous().t()) if wanted[1] else None,
+            affine(gradient, weight.t()) if wanted[0] else None,
+            affine(gradient.t(), x.t()) if wanted[1] else None,
             gradient.sum(0) if wanted[2] else None,
         )
