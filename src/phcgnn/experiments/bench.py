@@ -219,7 +219,10 @@ def plain_step(work: Work, network: nn.Module, store: GraphStore) -> TrainingSte
 
 
 def prediction(network: PHCGNN, store: GraphStore, batch_size: int) -> Step:
-    """Return the prediction of the next batch, as ``phcgnn predict`` runs a network."""
+    """Return the prediction of the next batch by a compact copy of the network, on all threads.
+
+    ``phcgnn predict`` runs the same copy, on a CPU in smaller passes of one thread each.
+    """
     small = compact(network)
     small.validate = False
     batches = forever(store.loader(batch_size))
