@@ -41,6 +41,7 @@ def tensors(settings, sizes=((5, 8), (1, 0), (4, 7))):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own doing
+@pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning")  # Inductor's own
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_compile_with_dynamic_shapes(settings):
     torch._dynamo.reset()
