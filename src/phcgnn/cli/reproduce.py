@@ -162,15 +162,17 @@ def _conclude(output: Path, planned: list[PlannedRun], *, report: bool) -> dict[
     from phcgnn.cli.report import make_report
     from phcgnn.experiments.comparison import TABLES
     from phcgnn.experiments.reproduce import summarise
+    from phcgnn.training.folder import REPORT
 
-    if report:  # with the tables
-        written = [str(path) for path in make_report(output) if path.suffix != ".svg"]
+    written = list(TABLES)
+    if report:  # and the tables with it
+        make_report(output)
+        written.append(REPORT)
     else:
         summarise(output)
-        written = [str(output / name) for name in TABLES]
     states = [run.status for run in planned]
     counts = {state.replace(" ", "_"): states.count(state) for state in ("finished", "interrupted", "to do")}
-    return {**counts, "written": written}
+    return {**counts, "written": [str(output / name) for name in written]}
 
 
 def _dry_run(table: PaperTable, planned: list[PlannedRun], output: Path, execution: Execution, any_size: bool) -> None:
