@@ -3,11 +3,13 @@
 One ``nn.Embedding`` a feature, messages of size edges x width by ``MessagePassing``, one ``BatchNorm1d`` a component,
 every weight built in every forward as a sum of ``torch.kron``. It covers what the benchmark needs: categorical
 features, sum or softmax aggregation, the two-layer transform, attention pooling. :func:`copy_weights` brings the
-weights of a :class:`~phcgnn.models.PHCGNN` over, so that both can be compared before they are timed.
+weights of a :class:`~phcgnn.models.PHCGNN` over, so that both can be compared before they are timed; and :func:`folded`
+gives the same network with every weight built once, for predictions.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import cast
 
@@ -21,7 +23,7 @@ from torch_geometric.nn.aggr import SoftmaxAggregation
 from phcgnn.models import PHCGNN, PHCGNNConfig
 from phcgnn.nn import CategoricalEncoder, PHCNorm, PHMLinear
 
-__all__ = ["PlainNetwork", "copy_weights"]
+__all__ = ["PlainNetwork", "copy_weights", "folded"]
 
 
 class KroneckerLinear(nn.Module):
@@ -35,8 +37,12 @@ class KroneckerLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        return F.linear(x, self.dense_weight(), self.bias)
+
+    def dense_weight(self) -> Tensor:
+        """Build the weight."""
         products = [torch.kron(c, w) for c, w in zip(self.constants, self.weight, strict=True)]
-        return F.linear(x, torch.stack(products).sum(0), self.bias)
+        return torch.stack(products).sum(0)
 
 
 class ComponentNorms(nn.Module):
@@ -140,6 +146,21 @@ class PlainNetwork(nn.Module):
         """Return the penalty of Eq. (9)."""
         layers = [module for module in self.modules() if isinstance(module, KroneckerLinear)]
         return torch.stack([layer.weight.norm(dim=0).mean() for layer in layers]).sum()
+
+
+@torch.no_grad()
+def folded(plain: PlainNetwork) -> PlainNetwork:
+    """Return a copy with an ``nn.Linear`` in the place of each PHM layer, its weight built once."""
+    new = copy.deepcopy(plain)
+    for module in list(new.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, KroneckerLinear):
+                weight = child.dense_weight()
+                linear = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device, dtype=weight.dtype)
+                linear.weight.copy_(weight)
+                linear.bias.copy_(child.bias)
+                module._modules[name] = linear
+    return new.eval()
 
 
 @torch.no_grad()

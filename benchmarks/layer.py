@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from _timing import interleave, machine, median_ratio, peak_bytes
 from phcgnn.nn import PHMLinear
+from phcgnn.nn.affine import Affine
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "autocast")
 WIDTHS = (64, 128, 256, 512, 1024, 2048)
@@ -103,6 +104,8 @@ def measure(
     if textbook:
         layers["textbook"] = Textbook(width, width, n, rule_start="uniform", device=device, dtype=dtype)
     cuda = device.type == "cuda"
+    if not cuda:  # the plain layer with the product that PHM layers use, which on some processors is not nn.Linear's
+        layers["affine"] = Affine(width, width, dtype=dtype)
     steps = {name: make_step(layer.train(train), x, train, precision == "autocast") for name, layer in layers.items()}
     if options.capture:
         steps = {name: capture(step) for name, step in steps.items()}
@@ -117,6 +120,8 @@ def measure(
         "n": n,
         "ratio_to_linear": round(median_ratio(times, "phm", "linear"), 4),
     }
+    if not cuda:
+        line["ratio_to_affine"] = round(median_ratio(times, "phm", "affine"), 4)
     for name in layers:
         line[f"{name}_ms"] = round(statistics.median(times[name]) * 1e3, 4)
         if not options.capture:

@@ -58,14 +58,19 @@ def machine(line: Line) -> str:
 
 def steps_on_the_cpu(lines: Sequence[Line]) -> str:
     """Tabulate time and memory of both passes."""
-    head = ("pass", "n", "`nn.Linear` ms", "`PHMLinear` ms", "textbook ms", "ratio to `nn.Linear`")
-    memory = all("phm_peak_mb" in line for line in lines)
+    head = ["pass", "n", "`nn.Linear` ms", "`PHMLinear` ms", "textbook ms", "ratio to `nn.Linear`"]
+    product, memory = (all(name in line for line in lines) for name in ("ratio_to_affine", "phm_peak_mb"))
     rows = []
     for line in sorted(lines, key=lambda line: (line["pass"] != "forward+backward", line["n"])):
         times = [f"{line[f'{name}_ms']:.2f}" for name in ("linear", "phm", "textbook")]
-        peaks = ", ".join(f"{line[f'{name}_peak_mb']:.1f}" for name in ("linear", "phm", "textbook")) if memory else ""
-        rows.append([line["pass"], line["n"], *times, f"{line['ratio_to_linear']:.3f}", *([peaks] if memory else [])])
-    return markdown([*head, "peak MB: linear, PHM, textbook"] if memory else head, rows)
+        row = [line["pass"], line["n"], *times, f"{line['ratio_to_linear']:.3f}"]
+        if product:
+            row.append(f"{line['ratio_to_affine']:.3f}")
+        if memory:
+            row.append(", ".join(f"{line[f'{name}_peak_mb']:.1f}" for name in ("linear", "phm", "textbook")))
+        rows.append(row)
+    head += ["ratio to it with the same product"] if product else []
+    return markdown(head + (["peak MB: linear, PHM, textbook"] if memory else []), rows)
 
 
 def steps_on_a_gpu(lines: Sequence[Line]) -> str:

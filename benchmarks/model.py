@@ -11,7 +11,7 @@ place for the tables of the CPU and one for those of a GPU: ``<!-- tables: cpu -
 ``<!-- end of tables -->``.
 
 fold: a batch of random molecules in eval mode, without gradients: the network as trained (its dense weights are cached
-then), the folded network, and the network without the cache.
+then), the folded network, the compact one that ``phcgnn predict`` runs, and the network without the cache.
 neighbours: one layer's h + sum(h_u + e_uv) with seven real features an edge, forward and backward: as here, and as it
 is usually written with PyTorch Geometric (embed the edges, gather the nodes, add, scatter).
 """
@@ -34,8 +34,10 @@ from torch_geometric.nn import MessagePassing
 from _timing import Step, interleave, machine, median_ratio, peak_bytes
 from layer_tables import Line, markdown, put, read
 from phcgnn.models import PHCGNN
+from phcgnn.models.compact import compact
 from phcgnn.models.edges import EdgeBatch
 from phcgnn.nn import ContinuousEncoder, PHCConv, fold
+from phcgnn.nn.affine import affine
 from phcgnn.nn.linear import PHMLinear
 
 NETWORKS = {
@@ -87,7 +89,7 @@ class NoCache(PHMLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer."""
-        return nn.functional.linear(x, self.dense_weight(), self.bias)
+        return affine(x, self.dense_weight(), self.bias)
 
 
 def graphs(count: int, nodes: int, edges: int, device: str) -> tuple[Tensor, Tensor]:
@@ -110,25 +112,28 @@ def measure_fold(name: str, batch: int, options: argparse.Namespace) -> Line:
         torch.stack([torch.randint(c, (rows,)) for c in settings[kind]], dim=1).to(options.device)  # type: ignore[attr-defined]
         for kind, rows in (("node_features", 24 * batch), ("edge_features", 52 * batch))
     )
-    networks = {"phm": model, "folded": fold(model), "phm_uncached": uncached}
+    networks = {"phm": model, "folded": fold(model), "compact": compact(model), "phm_uncached": uncached}
     for network in networks.values():
         setattr(network, "validate", False)  # noqa: B010
 
-    def step(network: nn.Module) -> object:
+    def step(network: nn.Module) -> Tensor:
         with torch.no_grad():
             return network(x, edge_index, edge_attr, ptr)
 
     steps: dict[str, Step] = {key: partial(step, network) for key, network in networks.items()}
     times = interleave(steps, rounds=options.rounds, seconds=options.seconds, cuda=options.device == "cuda")
-    difference = (step(model) - step(networks["folded"])).abs().max().item()  # type: ignore[operator]
+    outputs = {key: step(network) for key, network in networks.items()}
+    scale = outputs["phm"].abs().max()
+    apart = max(((outputs["phm"] - outputs[key]).abs().max() / scale).item() for key in ("folded", "compact"))
     return {
         "benchmark": "model-fold",
         "network": name,
         "graphs": batch,
         **{f"{key}_ms": round(statistics.median(values) * 1e3, 3) for key, values in times.items()},
         "folded_to_phm": round(median_ratio(times, "folded", "phm"), 3),
-        "folded_to_uncached": round(median_ratio(times, "folded", "phm_uncached"), 3),
-        "largest_difference": difference,
+        "compact_to_phm": round(median_ratio(times, "compact", "phm"), 3),
+        "phm_to_uncached": round(median_ratio(times, "phm", "phm_uncached"), 3),
+        "largest_relative_difference": apart,
     }
 
 
@@ -193,16 +198,15 @@ def tables(lines: Sequence[Line]) -> str:
         threads = "" if "NVIDIA" in line["device"] else f", {line['threads']} threads"
         parts.append(f"{line['device']}{threads}, torch {line['torch']}, Python {line['python']}, {line['date']}.")
     folds = [line for line in lines if line["benchmark"] == "model-fold"]
-    head = ("network", "graphs", "PHM ms", "folded ms", "uncached ms", "folded to PHM", "folded to uncached")
-    rows = [
-        [line["network"], line["graphs"]]
-        + [f"{line[key]:.2f}" for key in ("phm_ms", "folded_ms", "phm_uncached_ms")]
-        + [f"{line[key]:.2f}" for key in ("folded_to_phm", "folded_to_uncached")]
-        for line in folds
-    ]
+    times = {"PHM": "phm_ms", "folded": "folded_ms", "compact": "compact_ms", "uncached": "phm_uncached_ms"}
+    ratios = ("folded_to_phm", "compact_to_phm", "phm_to_uncached")
+    head = ("network", "graphs", *(f"{name} ms" for name in times), *(name.replace("_", " ") for name in ratios))
+    keys = (*times.values(), *ratios)
+    rows = [[line["network"], line["graphs"], *(f"{line[key]:.2f}" for key in keys)] for line in folds]
     if folds:
-        largest = max(line["largest_difference"] for line in folds)
-        parts += [markdown(head, rows), f"Largest difference between the predictions: {largest:.1g}."]
+        largest = max(line["largest_relative_difference"] for line in folds)
+        said = f"Predictions differ by at most {largest:.1g} of the largest one."
+        parts += [markdown(head, rows), said]
     for line in lines:
         if line["benchmark"] == "model-neighbours":
             parts.append(
@@ -214,7 +218,7 @@ def tables(lines: Sequence[Line]) -> str:
                 "most memory at once, MB": ("ours_peak_mb", "pyg_peak_mb"),
                 "kept from forward to backward, MB": ("ours_saved_mb", "pyg_saved_mb"),
             }
-            rows = [[what, *(f"{line[key]:,.1f}" for key in keys)] for what, keys in measured.items()]
+            rows = [[what, *(f"{line[key]:,.1f}" for key in both)] for what, both in measured.items()]
             parts.append(markdown(("", "here", "as usually written"), rows))
     return "\n\n".join(parts)
 

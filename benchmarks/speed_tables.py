@@ -36,7 +36,11 @@ def kind(lines: Sequence[Line]) -> str:
     head = lines[0]
     if head["benchmark"] == "growth-machine":
         return "growth"
-    return "cuda" if "NVIDIA" in str(head["device"]) else "cpu"
+    return "cuda" if _on_gpu(head) else "cpu"
+
+
+def _on_gpu(head: Line) -> bool:
+    return bool(head.get("cuda", "NVIDIA" in str(head["device"])))  # lines from before 2026-11-20 do not say
 
 
 def tables(lines: Sequence[Line], figures: Path | None = None) -> str:
@@ -47,7 +51,7 @@ def tables(lines: Sequence[Line], figures: Path | None = None) -> str:
         figures: The folder of the figures, to show those that are there.
     """
     head, name = lines[0], kind(lines)
-    threads = "" if "NVIDIA" in str(head["device"]) else f", {head['threads']} threads"
+    threads = "" if _on_gpu(head) else f", {head['threads']} threads"
     parts = [f"{head['device']}{threads}, torch {head['torch']}, Python {head['python']}, {head['date']}."]
     parts += {"cpu": on_cpu, "cuda": on_gpu}[name](lines) if name != "growth" else growth(lines, figures)
     return "\n\n".join(part for part in parts if part)
@@ -55,14 +59,26 @@ def tables(lines: Sequence[Line], figures: Path | None = None) -> str:
 
 def on_cpu(lines: Sequence[Line]) -> list[str]:
     """Tabulate ours against the plain network, and where the time goes."""
-    head = ("network", "data", "batch", "", "ours, graphs/s", "written plainly", "times")
+    head = (
+        "network",
+        "data",
+        "batch",
+        "",
+        "ours, graphs/s",
+        "written plainly",
+        "times",
+        "plainly, weights kept",
+        "times",
+    )
     rows = []
     for line in lines:
         if line["benchmark"] == "step":
             for what in ("training", "prediction"):
                 rates = [f"{line[f'{name}_{what}_graphs_per_second']:,.0f}" for name in ("ours", "plain")]
                 where = (line["preset"], line["data"], line["batch_size"])
-                rows.append([*where, what, *rates, f"{line[f'{what}_times_plain']:.2f}"])
+                kept = line.get(f"plain_folded_{what}_graphs_per_second")  # of predictions alone
+                kept = ["", ""] if kept is None else [f"{kept:,.0f}", f"{line[f'{what}_times_plain_folded']:.2f}"]
+                rows.append([*where, what, *rates, f"{line[f'{what}_times_plain']:.2f}", *kept])
     parts = [markdown(head, rows)]
     for line in lines:
         if line["benchmark"] == "step-capability":

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import math
 
 import pytest
@@ -334,6 +335,35 @@ def test_drawing_by_weight():
             STORE.loader(5, shuffle=True, split=members, draw=draw)
     with pytest.raises(ValueError, match="needs shuffle=True"):
         STORE.loader(5, split=members, draw=weights)
+
+
+def test_the_shape_leaves_room_for_what_is_drawn(caplog):
+    sizes = STORE.node_ptr.diff().double()
+    large = (sizes == sizes.max()).double()
+    members = torch.arange(len(STORE))
+    options = {"shuffle": True, "generator": 0, "split": members, "pad": True, "cut": False}
+    evenly, drawn = STORE.loader(50, **options), STORE.loader(50, draw=0.01 + large, **options)
+    assert evenly.shape.nodes < drawn.shape.nodes
+    with caplog.at_level(logging.INFO, "phcgnn"):
+        assert all("sizes" in batch for _ in range(3) for batch in drawn)
+    assert not caplog.records
+    one = STORE.loader(8, draw=(members == 3).double(), **options)  # the same graph, over and over
+    assert one.shape.nodes >= 8 * int(sizes[3]) + 1
+    assert all("sizes" in batch for batch in one)
+
+
+def test_many_batches_that_do_not_fit_are_said_once(caplog):
+    shape = STORE.loader(8, pad=True).shape
+    narrow = PaddedShape(9, shape.nodes * 11 // 20, shape.edges)
+    loader = STORE.loader(8, pad=narrow, cut=False, shuffle=True, generator=0)
+    with caplog.at_level(logging.INFO, "phcgnn"):
+        over = sum("sizes" not in batch for batch in loader)
+        assert len(list(loader)) == 13
+    assert over > 1
+    assert caplog.messages == [
+        f"{over} of 13 batches of an epoch have more nodes or edges than {narrow!r}; they are not padded, and take the "
+        "plain step"
+    ]
 
 
 @pytest.mark.parametrize("world_size", [1, 3])

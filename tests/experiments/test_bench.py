@@ -3,8 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from phcgnn.experiments.bench import FEATURES, Work, prediction, short_bench, synthetic_store, training
+from phcgnn.experiments.bench import FEATURES, Runner, Work, prediction, short_bench, synthetic_store, training
 from phcgnn.experiments.timing import interleave, median_ratio, peak_bytes
+from phcgnn.training.captured import CapturedStep
+from phcgnn.training.objective import Objective
+from phcgnn.training.step import TrainingStep
 
 
 @pytest.mark.parametrize("data", FEATURES)
@@ -34,6 +37,23 @@ def test_a_step_trains():
     assert (runner.graphs, int(count)) == (15, 15)
     assert torch.isfinite(loss)
     assert all(not torch.equal(a, b) for a, b in zip(before, runner.network.parameters(), strict=True) if a.any())
+
+
+def test_a_path_that_was_given_up_while_running_is_not_called_fast():
+    work = Work.from_preset("zinc-100k-phc5", width=20, downstream=[10], downstream_dropout=0.0, batch_size=15)
+    plain = training(work, synthetic_store("zinc", 40))
+    assert (plain.why_plain, plain.compiled) == ("a CPU replays nothing", False)
+    network = plain.network
+    step = TrainingStep(network, torch.optim.Adam(network.parameters(), lr=torch.tensor(0.1)), Objective(loss="l1"))
+    fast = CapturedStep(step, recorder=object(), compile=lambda update: update)
+    runner = Runner(plain.step, network, 15, None, fast)
+    assert (runner.why_plain, runner.compiled) == ("no batch was padded", False)
+    fast._replay = lambda: None
+    assert (runner.why_plain, runner.compiled) == (None, True)
+    fast._update = None
+    assert (runner.why_plain, runner.compiled) == (None, False)
+    fast._give_up(ValueError("why"))
+    assert (runner.why_plain, runner.compiled) == ("ValueError: why", False)
 
 
 def test_prediction_takes_batch_after_batch():

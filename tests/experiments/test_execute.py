@@ -96,8 +96,9 @@ def test_sigterm_saves_and_the_next_call_ends_as_if_nothing_had_been(tiny_benchm
     assert epochs_of(runs[0])[: len(before)] == before  # with their seconds: they were not trained again
     one, other = (load_file(run.folder / "weights.safetensors") for run in (alone, runs[0]))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    scores = [json.loads((run.folder / "reproduce.json").read_text())["train"] for run in (alone, runs[0])]
-    assert scores[0] == scores[1]
+    extras = [json.loads((run.folder / "reproduce.json").read_text()) for run in (alone, runs[0])]
+    assert extras[0]["train"] == extras[1]["train"]
+    assert [extra["step"] for extra in extras] == ["plain: a CPU replays nothing"] * 2
 
 
 def test_a_signal_while_the_training_split_is_scored(tiny_benchmarks, tmp_path, monkeypatch):
@@ -163,6 +164,17 @@ def test_a_run_that_fails_does_not_stop_the_others(tiny_benchmarks, tmp_path):
     assert set(outcome.failed) == {"mnist-phc4/seed-0"}
     assert "became NaN or infinite in epoch 1" in outcome.failed["mnist-phc4/seed-0"]
     assert outcome.stopped is None
+
+
+def test_what_a_gpu_refuses_does_not_stop_the_others(tiny_benchmarks, tmp_path, monkeypatch):
+    runs = planned(tiny_benchmarks, tmp_path, runs=2, epochs=1)
+
+    def fail(*arguments, **options):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("phcgnn.experiments.execute.train_planned", fail)
+    outcome = execute(runs, tmp_path, CPU, any_size=True)
+    assert outcome.failed == {run.name: "CUDA error: an illegal memory access was encountered" for run in runs}
 
 
 def test_several_at_once_beside_one_that_fails(tiny_benchmarks, tmp_path):

@@ -162,6 +162,28 @@ def test_nothing_waits_for_the_device(store):
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.parametrize("when", ["always", "in the capture alone"])
+def test_work_that_waits_leaves_a_plain_step_that_trains(store, when):
+    fast, plain = (build(store, {"dropout": 0.3}, compile=compile) for compile in (True, False))
+    differentiate, outer = fast.step.step.differentiate, torch.cuda.current_stream()
+
+    def wait(batch, lr):
+        if when == "always":
+            float(torch.ones(1, device="cuda"))
+        elif torch.cuda.is_current_stream_capturing():
+            torch.cuda.current_stream().synchronize()  # CUDA gives the capture up
+        return differentiate(batch, lr)
+
+    fast.step.step.differentiate = wait
+    fast.step.tolerance = None
+    found = epoch(fast)
+    assert fast.step.path.startswith("plain: ")
+    assert when != "always" or "synchronizing" in fast.step.reason
+    assert torch.cuda.current_stream() == outer
+    assert found.isfinite().all()
+    assert epoch(plain).isfinite().all()  # dropout draws from the same generator
+
+
 @pytest.mark.parametrize("first, second", [("fast", "fast"), ("plain", "fast"), ("fast", "plain")])
 def test_a_run_goes_on_on_either_path(store, first, second):
     paths = {"fast": True, "plain": False}

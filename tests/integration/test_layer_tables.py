@@ -63,6 +63,10 @@ def test_tables_of_the_cpu(script):
     text = script.tables([{**MACHINE, "device": "Some CPU"}, line(captured=False, precision="float32", **peaks)])
     assert text.startswith("Some CPU, 2 threads, torch 2.11.0")
     assert text.endswith("| forward+backward | 8 | 0.14 | 0.16 | 0.35 | 1.142 | 14.3, 14.6, 15.1 |")
+    compared = line(captured=False, precision="float32", ratio_to_affine=1.0312, **peaks)
+    text = script.tables([{**MACHINE, "device": "Some CPU"}, compared])
+    assert "| ratio to `nn.Linear` | ratio to it with the same product | peak MB" in text
+    assert text.endswith("| 1.142 | 1.031 | 14.3, 14.6, 15.1 |")
 
 
 def test_the_page_of_the_docs_has_a_place_for_both(script, tmp_path, monkeypatch):

@@ -36,6 +36,9 @@ def test_the_plain_network_is_ours(preset, script):
     for training in (True, False):
         y, expected = model.train(training)(batch), plain.train(training)(batch)
         torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-11)
+    folded = plain_module.folded(plain)
+    torch.testing.assert_close(folded(batch), expected, rtol=1e-9, atol=1e-11)
+    assert not any(isinstance(module, plain_module.KroneckerLinear) for module in folded.modules())
     assert sum(p.numel() for p in plain.parameters()) == model.num_parameters()
     y.square().sum().backward()
     expected.square().sum().backward()
@@ -84,6 +87,19 @@ def test_tables_of_the_cpu(script):
     assert "| zinc-100k-phc5 | zinc | 256 | prediction | 9,000 | 2,500 | 3.60 |" in text
     assert "128.0 ms for 13.2 GFLOP, of which products take 50% at 206 GFLOP/s" in text
     assert text.endswith("| `aten::mm` | 46 | 1.23 | 1.0% |")
+
+
+def test_a_third_contender_has_columns_of_its_own(script):
+    kept = {"plain_folded_prediction_graphs_per_second": 4000.0, "prediction_times_plain_folded": 2.254}
+    text = script("speed_tables").tables([{**line, **kept} if line["benchmark"] == "step" else line for line in CPU])
+    assert "| prediction | 9,000 | 2,500 | 3.60 | 4,000 | 2.25 |" in text
+
+
+def test_a_gpu_of_any_name_is_one(script):
+    kind = script("speed_tables").kind
+    assert kind([{"benchmark": "step-machine", **MACHINE, "device": "AMD Instinct MI300X", "cuda": True}]) == "cuda"
+    assert kind([{"benchmark": "step-machine", **MACHINE, "device": "NVIDIA Grace CPU", "cuda": False}]) == "cpu"
+    assert kind([{"benchmark": "step-machine", **MACHINE, "device": "NVIDIA H200"}]) == "cuda"
 
 
 def test_tables_of_growth_show_the_figures_that_are_there(script, tmp_path):

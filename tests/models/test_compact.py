@@ -28,7 +28,7 @@ LEFT = {"whitening": {"norm": "whitening"}, "tanh": {"activation": "tanh"}, "no 
 def trained(**options):
     """A network whose statistics are those of some batches."""
     torch.manual_seed(1)
-    model = PHCGNN(**{**SMALL, **options}, dtype=torch.float64)
+    model = PHCGNN(**{"dtype": torch.float64, **SMALL, **options})
     store = synthetic_store("zinc", 24)
     with torch.no_grad():
         for module in model.modules():
@@ -76,3 +76,28 @@ def test_nothing_in_it_wants_a_gradient_and_a_training_network_is_taken_in_eval_
     assert not any(p.requires_grad for p in small.parameters())
     torch.testing.assert_close(small(batch), expected, rtol=1e-10, atol=1e-12)
     assert model.training
+
+
+@pytest.mark.parametrize("shared", ["convs", "transform", "norms"])
+def test_what_stands_in_two_places_is_not_merged(shared):
+    model, _ = trained(dtype=torch.float32)
+    if shared == "transform":
+        model.convs[1].transform = model.convs[0].transform
+    else:
+        getattr(model, shared)[1] = getattr(model, shared)[0]
+    batch = synthetic_store("zinc", 24).batch(range(24))
+    small = compact(model)
+    with torch.no_grad():
+        expected = model(batch)
+        torch.testing.assert_close(small(batch), expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+    assert all(isinstance(norm, PHCNorm) for norm in small.norms)
+    assert not any(isinstance(norm, PHCNorm) for norm in small.predictor.norms)
+
+
+def test_a_network_of_nan_predicts_nan():
+    model, _ = trained(dtype=torch.float32)
+    with torch.no_grad():
+        model.convs[0].transform.linear1.weight.fill_(float("nan"))
+    batch = synthetic_store("zinc", 24).batch(range(24))
+    with torch.no_grad():
+        assert compact(model)(batch).isnan().all()

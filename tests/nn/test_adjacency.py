@@ -117,3 +117,10 @@ def test_loops_add_each_node_to_what_it_receives(nodes, edges, dtype, tol):
     torch.testing.assert_close(y, expected, **tol)
     cotangent = torch.randn_like(y)
     torch.testing.assert_close(torch.autograd.grad(y, x, cotangent), torch.autograd.grad(expected, x, cotangent), **tol)
+
+
+def test_edges_that_are_not_sorted_after_all_are_summed_right_on_the_host():
+    edges = torch.tensor([[0, 1, 2, 2], [2, 0, 1, 0]])
+    rowptr = torch.tensor([0, 2, 3, 4])
+    x = torch.tensor([[1.0], [10.0], [100.0]])
+    assert Adjacency.on_host(edges, 3, rowptr).sum(x).flatten().tolist() == [110.0, 100.0, 1.0]

@@ -84,3 +84,44 @@ def test_module_shares_the_parameters_of_a_linear(relu, bias):
     assert layer.bias is linear.bias
     assert not layer.training
     assert ("relu=True" in repr(layer)) == relu
+
+
+def test_a_nan_stays_one():
+    x, weight, b = (t.detach() for t in inputs())
+    weight[3] = float("nan")
+    y = affine(x, weight, b, relu=True)
+    assert y[:, 3].isnan().all()
+    assert not y[:, :3].isnan().any()
+
+
+def test_rows_that_overlap():
+    base, other = torch.randn(87, requires_grad=True), torch.randn(39, requires_grad=True)
+    x, weight = base.unfold(0, 24, 1), other.unfold(0, 24, 1)  # (64, 24), (16, 24)
+    y, expected = affine(x, weight), F.linear(x.contiguous(), weight.contiguous())
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+    cotangent = torch.randn_like(y)
+    for found, wanted in zip(
+        torch.autograd.grad(y, (base, other), cotangent),
+        torch.autograd.grad(expected, (base, other), cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # of the switch itself
+def test_onednn_switched_off_is_off():
+    x, weight, b = inputs()
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not module._applies(x, weight, b)
+        assert torch.equal(affine(x, weight, b), F.linear(x, weight, b))
+    assert module._applies(x, weight, b) == uses_onednn()
+
+
+def test_gradients_for_several_cotangents_at_once():
+    x, weight, b = inputs()
+    y = affine(x, weight, b)
+    cotangents = torch.randn(3, *y.shape)
+    at_once = torch.autograd.grad(y, (x, weight, b), cotangents, is_grads_batched=True, retain_graph=True)
+    singly = [torch.autograd.grad(y, (x, weight, b), cotangent, retain_graph=True) for cotangent in cotangents]
+    for found, wanted in zip(at_once, zip(*singly, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(wanted), rtol=1e-4, atol=1e-3)

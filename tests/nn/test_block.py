@@ -90,3 +90,47 @@ def test_drawn_units_are_kept_as_often_as_said():
     assert drawn.shape == (1000, 1, 100)
     assert drawn.unique().tolist() == [0.0, pytest.approx(1 / 0.7)]
     assert abs(float((drawn > 0).float().mean()) - 0.7) < 4 * (0.3 * 0.7 / 1e5) ** 0.5
+
+
+def several_at_once(function, *inputs):
+    """Return the gradients for three cotangents, at once and one by one."""
+    y = function(*inputs)
+    cotangents = torch.randn(3, *y.shape, dtype=y.dtype)
+    at_once = torch.autograd.grad(y, inputs, cotangents, is_grads_batched=True, retain_graph=True)
+    singly = [torch.autograd.grad(y, inputs, cotangent, retain_graph=True) for cotangent in cotangents]
+    return at_once, [torch.stack(gradients) for gradients in zip(*singly, strict=True)]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_gradients_for_several_cotangents_at_once(p):
+    norm, dropout = PHCNorm(6, n=3).double(), ComponentDropout(p, 3)
+    x = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
+
+    def function(x, weight, bias):
+        return activate(x, norm, nn.ReLU(), dropout)
+
+    at_once, singly = several_at_once(function, x, norm.weight, norm.bias)
+    for found, wanted in zip(at_once, singly, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_global_hooks_are_called():
+    norm, seen = PHCNorm(6, n=3), []
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module)))
+    try:
+        activate(torch.randn(5, 6), norm, nn.ReLU(), ComponentDropout(0.5, 3))
+    finally:
+        handle.remove()
+    assert seen == [PHCNorm, nn.ReLU, ComponentDropout]
+
+
+@pytest.mark.parametrize("kind", ["unit", "element"])
+def test_the_seed_draws_the_same_one_by_one(kind):
+    norm, dropout = PHCNorm(12, n=3), ComponentDropout(0.4, 3, kind=kind)
+    other, x = copy.deepcopy(norm), torch.randn(50, 12)
+    torch.manual_seed(3)
+    y = activate(x, norm, nn.ReLU(), dropout)
+    torch.manual_seed(3)
+    expected = dropout(other(x).relu())
+    torch.testing.assert_close(y, expected)
+    assert torch.equal(y == 0, expected == 0)

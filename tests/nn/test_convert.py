@@ -9,6 +9,7 @@ from torch import nn
 
 from phcgnn.algebra import Algebra
 from phcgnn.nn import PHMLP, MultiplicationRule, PHMLinear, fold, to_phm
+from phcgnn.nn.affine import Affine
 from phcgnn.testing import assert_equals_kronecker_sum
 
 
@@ -248,3 +249,10 @@ def not_a_number():
 def test_bad_input(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_a_layer_that_takes_the_positive_part_is_left():
+    rows, model = [], nn.Sequential(Affine.from_linear(nn.Linear(8, 8), relu=True), Affine(8, 8))
+    converted = to_phm(model, n=2, report=rows.append)
+    assert [type(layer) for layer in converted] == [Affine, PHMLinear]
+    assert [row.skipped for row in rows] == ["it takes the positive part of its output", ""]

@@ -52,3 +52,22 @@ def test_the_seed_fixes_the_mask_and_any_leading_dimensions_work(kind, dtype):
 def test_bad_input(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+@pytest.mark.parametrize("kind", ["unit", "element"])
+def test_hardly_any_dropout_keeps_nearly_all(kind):
+    x = torch.ones(100, 8)
+    torch.testing.assert_close(ComponentDropout(1e-10, n=4, kind=kind)(x), x)
+
+
+@pytest.mark.parametrize("kind", ["unit", "element"])
+def test_a_default_device_changes_nothing(kind):
+    layer, x = ComponentDropout(0.5, n=4, kind=kind), torch.ones(10, 8)
+    with torch.device("meta"):
+        y = layer(x)
+    assert y.device.type == "cpu"
+    assert set(y.unique().tolist()) == {0.0, 2.0}
+
+
+def test_elements_of_a_width_that_n_does_not_divide():
+    assert ComponentDropout(0.5, n=3, kind="element")(torch.ones(5, 8)).shape == (5, 8)

@@ -129,3 +129,10 @@ def test_gradient_of_several_features_is_that_of_one_table_each(cardinalities, d
     (found,) = torch.autograd.grad(y, encoder.weight, cotangent)
     torch.testing.assert_close(found, torch.cat(torch.autograd.grad(expected, tables, cotangent)), **tol)
     torch.testing.assert_close(encoder.one_hot(x) @ encoder.weight, y, **tol)
+
+
+def test_the_table_is_not_kept_for_its_gradient():
+    encoder = CategoricalEncoder([3, 2], 8)
+    vectors = encoder(torch.tensor([[0, 1], [2, 0]] * 20))
+    (kept,) = vectors._base.grad_fn.saved_tensors if vectors._is_view() else vectors.grad_fn.saved_tensors
+    assert kept.dtype == torch.long

@@ -239,3 +239,21 @@ def test_a_mask_in_bfloat16():
     y = layer(x.bfloat16(), mask)
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y[:280].float(), nn.BatchNorm1d(8)(x[:280]), rtol=0.02, atol=0.03)
+
+
+@pytest.mark.parametrize("momentum", [0.1, None], ids=["moving", "cumulative"])
+@pytest.mark.parametrize("tracks", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_statistics_are_kept_as_batch_norm_keeps_them(masked, tracks, momentum, dtype, tol):
+    norm, plain = PHCNorm(12, n=3, dtype=dtype), torch.nn.BatchNorm1d(12, dtype=dtype)
+    for module in (norm, plain):
+        module.momentum, module.track_running_stats = momentum, tracks
+    for _ in range(3):
+        x = 2 + 3 * torch.randn(40, 12, dtype=dtype)
+        y = norm(x, torch.ones(40, dtype=torch.bool)) if masked else norm(x)
+        torch.testing.assert_close(y, plain(x), rtol=10 * tol["rtol"], atol=10 * tol["atol"])
+    torch.testing.assert_close(norm.running_mean, plain.running_mean, **tol)
+    torch.testing.assert_close(norm.running_var, plain.running_var, rtol=10 * tol["rtol"], atol=10 * tol["atol"])
+    assert torch.equal(norm.num_batches_tracked, plain.num_batches_tracked)
+    x = torch.randn(5, 12, dtype=dtype)
+    torch.testing.assert_close(norm.eval()(x), plain.eval()(x), rtol=10 * tol["rtol"], atol=10 * tol["atol"])

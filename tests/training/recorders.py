@@ -13,7 +13,7 @@ WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "is_nonzer
 class Again:
     """Replays by doing the work again."""
 
-    def ahead(self, work):
+    def ahead(self, work, *, strict=False):
         work()
 
     def record(self, work):
@@ -39,8 +39,8 @@ class Tape:
     def __init__(self):
         self.operations = []
 
-    def ahead(self, work):
-        with Watch():
+    def ahead(self, work, *, strict=False):
+        with _Recording([]) if strict else Watch():
             work()
 
     def record(self, work):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 
 import pytest
 import torch
@@ -12,12 +13,13 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from phcgnn.data import PaddedShape
 from phcgnn.models import PHCGNN
-from phcgnn.training.captured import CapturedStep
+from phcgnn.training.captured import CapturedStep, Tolerance, _limit
 from phcgnn.training.objective import Objective
+from phcgnn.training.recorder import DeviceLost
 from phcgnn.training.run import model_config
 from phcgnn.training.schedule import build_optimizer
 from phcgnn.training.step import TrainingStep
-from phcgnn.training.targets import Scaler
+from phcgnn.training.targets import Scaler, _as_tensors
 
 from .conftest import MODEL, make_store, recorders
 
@@ -242,6 +244,168 @@ def test_what_waits_for_the_device_is_not_recorded():
     fast = captured(build({"pooling": "lstm"}), tolerance=None)
     follow(build({"pooling": "lstm"}), fast, zip(loader(), loader(), strict=True))
     assert "waits for the device" in fast.reason
+
+
+def test_what_waits_is_refused_before_anything_is_recorded():
+    class Counts(recorders.Tape):
+        recordings = 0
+
+        def record(self, work):
+            self.recordings += 1
+            return super().record(work)
+
+    recorder = Counts()
+    fast = captured(build({"pooling": "lstm"}), tolerance=None, recorder=recorder)
+    for batch in loader():
+        fast(batch, LR)
+    assert "waits for the device" in fast.reason
+    assert recorder.recordings == 0
+
+
+def test_a_recording_that_loses_the_device_ends_the_run():
+    class Loses(recorders.Tape):
+        def record(self, work):
+            raise DeviceLost("start again with --no-compile")
+
+    fast = captured(build(), recorder=Loses())
+    with pytest.raises(DeviceLost, match="--no-compile"):
+        fast(next(iter(loader())), LR)
+    assert fast.reason is None  # no plain step could be taken either
+
+
+def test_limits_that_zeros_cannot_pass():
+    assert _limit("gradient", 0.0, 0.2) == 0.2
+    assert _limit("gradient", 0.03, 0.2) == pytest.approx(0.3)
+    assert _limit("gradient", 0.186, 0.2) == 0.5  # bf16, where ten times as far would be 1.86
+    assert _limit("gradient", 0.4, 0.2) == 0.8
+    for far in (0.5, 2.0, float("nan"), float("inf")):
+        with pytest.raises(ArithmeticError, match=r"the plain path's gradient itself is off by .*nothing can be"):
+            _limit("gradient", far, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda p: p.grad.zero_(), r"the gradient of .* is 0, but should not be"),
+        (lambda p: setattr(p, "grad", None), r".* has a gradient on the plain path alone"),
+    ],
+    ids=["zero", "none"],
+)
+def test_a_gradient_that_is_missing_is_found_however_small(spoil, message):
+    fast = captured(build(), tolerance=Tolerance(0.4, 0.4))
+    differentiate = fast._differentiate
+    parameters = dict(fast.model.named_parameters())
+    sizes = {}
+
+    def forget():
+        counted = differentiate()
+        if not sizes:
+            sizes.update({name: float(p.grad.norm()) for name, p in parameters.items()})
+        total = sum(size**2 for size in sizes.values()) ** 0.5
+        name = min((n for n in sizes if sizes[n] > 1e-4 * total), key=sizes.get)
+        assert sizes[name] < 0.1 * total  # too small to count among all of them
+        spoil(parameters[name])
+        return counted
+
+    fast._differentiate = forget
+    fast(next(iter(loader())), LR)
+    assert not fast.recorded
+    assert fast.reason.startswith("ArithmeticError")
+    assert re.search(message, fast.reason)
+
+
+def test_what_is_kept_of_the_first_batch_is_found_at_the_next():
+    class Keeps(recorders.Tape):
+        """Replays the targets of the recorded batch, whatever the batch."""
+
+        def record(self, work):
+            replay, targets = super().record(work), fast._static.y
+            kept = targets.clone()
+
+            def run():
+                now = targets.clone()
+                targets.copy_(kept)
+                replay()
+                targets.copy_(now)
+
+            return run
+
+    lines = []
+    fast = captured(build(), recorder=Keeps(), say=lines.append)
+    plain = build()
+    follow(plain, fast, zip(loader(), loader(), strict=True))
+    assert not fast.recorded
+    assert fast.reason.startswith("ArithmeticError: a later replay's loss is off by")
+    assert fast.path == f"plain: {fast.reason}"
+    assert_same_state(plain, fast, rtol=1e-7, atol=1e-8)
+
+
+def test_memory_too_short_for_float64(monkeypatch):
+    def fail(self, batch):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(CapturedStep, "_differentiate_exactly", fail)
+    lines = []
+    fast = captured(build(), say=lines.append)
+    follow(build(), fast, zip(loader(), loader(), strict=True))
+    assert fast.recorded
+    assert lines[0] == "the fast path is compared with the plain one alone, as memory is short of one in float64"
+
+
+def test_memory_too_short_for_a_second_look():
+    class Short(recorders.Tape):
+        recorded = False
+
+        def ahead(self, work, *, strict=False):
+            if self.recorded:
+                raise torch.OutOfMemoryError("no room")
+            super().ahead(work, strict=strict)
+
+        def record(self, work):
+            self.recorded = True
+            return super().record(work)
+
+    lines = []
+    fast, plain = captured(build(), say=lines.append, recorder=Short()), build()
+    follow(plain, fast, zip(loader(), loader(), strict=True))
+    assert fast.recorded
+    assert lines[1] == "the replay is compared on the batch alone that was recorded, as memory is short"
+    assert_same_state(plain, fast, rtol=1e-7, atol=1e-8)
+
+
+def test_which_path_is_taken():
+    fast = captured(build(), compile=lambda update: update)
+    assert fast.path == "plain: no batch was padded"
+    lines = []
+    fast.say = lines.append
+    batch = next(iter(loader()))
+    fast(batch, LR)
+    assert (fast.path, fast.compiled) == ("recorded, compiled", True)
+    assert lines[-1].startswith("the step is compiled and recorded for batches of 9 graphs")
+    fast = captured(build())
+    fast(batch, LR)
+    assert (fast.path, fast.compiled) == ("recorded", False)
+
+
+def test_what_a_replay_reads_is_held():
+    fast = captured(build())
+    batch = next(iter(loader()))
+    fast(batch, LR)
+    _as_tensors.cache_clear()
+    held = fast._held
+    assert torch.equal(held[0], torch.tensor(fast.step.scaler.mean, dtype=torch.float64))
+    read = {part.data_ptr() for entry in fast.recorder.operations for part in _flat(entry)}
+    assert {part.data_ptr() for part in held} <= read
+
+
+def _flat(entry):
+    return [part for part in torch.utils._pytree.tree_leaves(entry[1:3]) if isinstance(part, torch.Tensor)]
+
+
+def test_no_warning_of_steps_that_are_not_recorded():
+    step = build()
+    step.optimizer._warned_capturable_if_run_uncaptured = False
+    assert captured(step).optimizer._warned_capturable_if_run_uncaptured
 
 
 def test_batches_of_another_shape_are_refused():

@@ -80,6 +80,7 @@ def test_on_the_cpu_and_where_it_is_told_the_step_is_plain(caplog):
             assert prepared.loader.shape is None
             assert all("rowptr" not in batch for batch in prepared.loader)
     assert prepared.plain == "it was asked for"
+    assert prepared.path == "plain: it was asked for"
     assert not caplog.records
 
 
@@ -103,8 +104,10 @@ def test_many_architectures_compile_one_after_the_other():
 def test_the_fast_path_says_so(caplog, precision):
     store = make_store()
     config = dataclasses.replace(CONFIG, precision=precision)
+    model = network(store)
+    model.validate = True  # it would make the host wait
     with caplog.at_level(logging.INFO, "phcgnn"):
-        prepared = prepare(store, network(store), config, recorder=recorders.Tape())
+        prepared = prepare(store, model, config, recorder=recorders.Tape())
         for batch in prepared.loader:
             total, count = prepared.step(batch, 0.01)
             assert total.isfinite()
@@ -112,6 +115,8 @@ def test_the_fast_path_says_so(caplog, precision):
     assert isinstance(prepared.step, CapturedStep)
     assert prepared.step.reason is None
     assert prepared.step.recorded
+    assert prepared.path == "recorded"
+    assert not model.validate
     assert [record.getMessage() for record in caplog.records] == [
         next(line for line in caplog.messages if line.startswith("the step is recorded for batches of 9 graphs, "))
     ]

@@ -44,3 +44,18 @@ def test_precision_and_threads_are_set():
     finally:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision("highest")
+
+
+def test_determinism_ends_with_the_run_that_asked_for_it(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    try:
+        Runtime(device="cpu", deterministic=True).launch("fp32")
+        assert torch.are_deterministic_algorithms_enabled()
+        Runtime(device="cpu").launch("fp32")
+        assert not torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True)  # by the caller: it is not ours to undo
+        Runtime(device="cpu", deterministic=True).launch("fp32")
+        Runtime(device="cpu").launch("fp32")
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,13 @@ __all__ = ["GraphLoader"]
 
 Index = npt.NDArray[np.int64]
 
+_log = logging.getLogger("phcgnn")
+
 DEVIATIONS = 4
 """How many standard deviations above the expected size of a batch the padded shape lies."""
+
+FEW = 0.05
+"""A share of an epoch's batches that need not fit the shape without a word."""
 
 MULTIPLE = 8
 """Padded numbers of nodes and edges are multiples of this."""
@@ -42,10 +48,10 @@ class GraphLoader:
     ghost graph that holds all ghost nodes (features 0) and ghost edges (loops on ghost nodes). Targets of graphs that
     are not real are NaN, or -100 for classes. ``node_mask`` and ``graph_mask`` are True where something is real.
     The shape leaves room for the expected size of a batch of B graphs plus :math:`4 \sigma \sqrt B`, never more than
-    the B largest graphs need, never less than the largest one needs. A batch that would not fit ends early, and the
-    graph that did not fit starts the next batch: nothing fails, nothing is lost, an epoch just has one batch more.
-    With ``cut=False`` it stays whole and is not padded instead, so that batches hold the same graphs as without
-    ``pad``, and a run may go on with or without it.
+    the B largest graphs need (B times the largest one with ``draw``, by which graphs are then expected), never less
+    than the largest one needs. A batch that would not fit ends early, and the graph that did not fit starts the next
+    batch: nothing fails, nothing is lost, an epoch just has one batch more. With ``cut=False`` it stays whole and is
+    not padded instead, so that batches hold the same graphs as without ``pad``, and a run may go on with or without it.
 
     **Ranks.** Every rank plans the same epoch. With ``shuffle``, without ``pad``, a step's ``batch_size * world_size``
     graphs are those that a single process with that batch size would take, shared evenly, the last step included. With
@@ -108,6 +114,7 @@ class GraphLoader:
         self._resumed = True
         self._iteration = 0
         self._planned: tuple[int, list[Index]] | None = None
+        self._told = False
 
     def __len__(self) -> int:
         """Count this rank's batches of the epoch that runs, or that comes next where none does."""
@@ -120,6 +127,7 @@ class GraphLoader:
         self._resumed = False
         self._iteration = own = self._iteration + 1
         plan = self._plan(self.epoch)
+        self._warn_of_misfits(plan)
         while self.position < len(plan):
             if self._iteration != own:
                 raise RuntimeError(
@@ -228,12 +236,27 @@ class GraphLoader:
         )
         return nodes < self.shape.nodes and edges <= self.shape.edges
 
+    def _warn_of_misfits(self, plan: list[Index]) -> None:
+        """Say once where many batches do not fit the shape and stay as they are."""
+        if self._told or self.shape is None or self._limit is not None:
+            return
+        self._told = True
+        over = sum(not self._fits(index) for index in plan)
+        if over > FEW * len(plan):
+            _log.info(
+                "%d of %d batches of an epoch have more nodes or edges than %r; they are not padded, and take the "
+                "plain step",
+                over,
+                len(plan),
+                self.shape,
+            )
+
     def _choose_shape(self, pad: bool | PaddedShape) -> PaddedShape | None:
         if pad is False:
             return None
         size = min(self.batch_size, len(self.members))
         if pad is True:
-            nodes, edges = _room(self._nodes, size), _room(self._edges, size)
+            nodes, edges = (_room(counts, size, self.draw) for counts in (self._nodes, self._edges))
             return PaddedShape(self.batch_size + 1, _multiple(nodes + 1), _multiple(edges))
         if not isinstance(pad, PaddedShape):
             raise TypeError(f"GraphStore.loader: `pad` must be a bool or a PaddedShape, got {pad!r}.")
@@ -282,12 +305,19 @@ def _draw_seed(generator: torch.Generator | int | None) -> int:
     return int(torch.randint(2**62, (), generator=generator))
 
 
-def _room(counts: Index, size: int) -> int:
-    """Return how many rows a batch of ``size`` graphs gets."""
+def _room(counts: Index, size: int, draw: Tensor | None = None) -> int:
+    """Return how many rows a batch of ``size`` graphs gets, drawn with replacement where ``draw`` says how often."""
     if not len(counts):
         return 0
-    most = int(np.partition(counts, len(counts) - size)[len(counts) - size :].sum())
-    likely = math.ceil(size * counts.mean() + DEVIATIONS * counts.std() * math.sqrt(size))
+    if draw is None:
+        most = int(np.partition(counts, len(counts) - size)[len(counts) - size :].sum())
+        mean, deviation = counts.mean(), counts.std()
+    else:
+        share = draw.numpy() / float(draw.sum())
+        most = size * int(counts[share > 0].max())
+        mean = share @ counts
+        deviation = math.sqrt(share @ (counts - mean) ** 2)
+    likely = math.ceil(size * mean + DEVIATIONS * deviation * math.sqrt(size))
     return max(min(most, likely), int(counts.max()))
 
 

@@ -19,6 +19,7 @@ from phcgnn.experiments.settings import RunSettings, merge, read_preset
 from phcgnn.experiments.timing import Step, interleave, median_ratio
 from phcgnn.models import PHCGNN, PHCGNNConfig
 from phcgnn.models.compact import compact
+from phcgnn.training.captured import CapturedStep
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.prepare import prepare
 
@@ -68,9 +69,25 @@ class Runner:
     network: nn.Module
     graphs: int
     """In a batch."""
-    why_plain: str | None = None
-    """Why the path for GPUs is not used; None where it is."""
+    not_fast: str | None = None
+    """Why the path for GPUs was not prepared; None where it was."""
+    taken: object = None
+    """The training step; on the path for GPUs a recorded one."""
     losses: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def why_plain(self) -> str | None:
+        """Why the path for GPUs is not used; None where it is. It is known once steps have been taken."""
+        if self.not_fast is not None:
+            return self.not_fast
+        if isinstance(self.taken, CapturedStep) and self.taken.recorded:
+            return None
+        return self.taken.reason or "no batch was padded" if isinstance(self.taken, CapturedStep) else "not recorded"
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the update of the nodes was compiled; known once steps have been taken."""
+        return isinstance(self.taken, CapturedStep) and self.taken.compiled
 
 
 FEATURES: dict[str, tuple[Any, Any]] = {
@@ -178,11 +195,15 @@ def training(work: Work, store: GraphStore, *, device: str = "cpu", fast: bool =
     def run() -> object:
         return prepared.step(next(batches), config.lr)
 
-    return Runner(run, network, min(config.batch_size, len(store.splits["train"])), prepared.plain)
+    size = min(config.batch_size, len(store.splits["train"]))
+    return Runner(run, network, size, prepared.plain, prepared.step)
 
 
 def prediction(network: PHCGNN, store: GraphStore, batch_size: int) -> Step:
-    """Return the prediction of the next batch, as ``phcgnn predict`` runs a network."""
+    """Return the prediction of the next batch by a compact copy of the network, on all threads.
+
+    ``phcgnn predict`` runs the same copy, on a CPU in smaller passes of one thread each.
+    """
     small = compact(network)
     small.validate = False
     batches = forever(store.loader(batch_size))
@@ -228,4 +249,5 @@ def short_bench(
             "prediction_graphs_per_second": round(size / statistics.median(predicted), 1),
             "step_to_dense": round(median_ratio(times, "phc", "dense"), 3),
             "plain_path_because": runners["phc"].why_plain,
+            "compiled": runners["phc"].compiled,
         }

@@ -140,6 +140,7 @@ def train_planned(
         observer: Told what happens.
     """
     observer = Observer() if observer is None else observer
+    watched = _Stepped(observer if deadline is None else _Deadline(observer, deadline))
     result = train(
         store,
         folder,
@@ -152,7 +153,7 @@ def train_planned(
             checkpoint_seconds=execution.checkpoint_seconds,
         ),
         resume=True,
-        observer=observer if deadline is None else _Deadline(observer, deadline),
+        observer=watched,
         record={"config.toml": settings.to_toml()},
     )
     cuda = execution.device != "cpu" and torch.cuda.is_available()
@@ -162,6 +163,8 @@ def train_planned(
         "date": where["date"],
         "versions": {"phcgnn": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+    if watched.how is not None:
+        extra["step"] = watched.how
     with StopRequest() as stop:  # what is asked for now is done once the scores are written
         if scores:
             size = 4 * settings.training.batch_size
@@ -204,7 +207,7 @@ def _one_by_one(
             late = deadline is not None and time.monotonic() >= deadline
             outcome.stopped = "the time limit" if late else str(error)
             return
-        except (NonFiniteLoss, torch.OutOfMemoryError, ValueError, OSError) as error:
+        except (NonFiniteLoss, torch.OutOfMemoryError, RuntimeError, ValueError, OSError) as error:
             outcome.failed[run.name] = str(error)
             say(f"{run.name}: failed: {error}")
             continue
@@ -302,6 +305,27 @@ def _describe(result: Result) -> str:
     return f"{scores}  best epoch {result.best_epoch + 1} of {result.epochs}, {result.seconds:.0f} s"
 
 
+class _Stepped(Observer):
+    """Passes everything on, and keeps which path the training steps took."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self.how: str | None = None
+
+    def batch(self, epoch: int, done: int, batches: int, graphs: int) -> None:
+        self.observer.batch(epoch, done, batches, graphs)
+
+    def epoch(self, epoch: Epoch, epochs: int) -> None:
+        self.observer.epoch(epoch, epochs)
+
+    def saved(self, path: Path) -> None:
+        self.observer.saved(path)
+
+    def stepped(self, how: str) -> None:
+        self.how = how
+        self.observer.stepped(how)
+
+
 class _Deadline(Observer):
     """Asks the run to save and leave once the time is over, by the signal that it listens to anyway."""
 
@@ -319,3 +343,6 @@ class _Deadline(Observer):
 
     def saved(self, path: Path) -> None:
         self.observer.saved(path)
+
+    def stepped(self, how: str) -> None:
+        self.observer.stepped(how)

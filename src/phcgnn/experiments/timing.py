@@ -71,6 +71,7 @@ def machine(device: str) -> dict[str, Any]:
         )
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else cpu,
+        "cuda": device == "cuda",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 
 import torch
 from torch import nn
@@ -10,6 +11,7 @@ from torch import nn
 from phcgnn.models.phc_gnn import PHCGNN
 from phcgnn.nn import fold
 from phcgnn.nn.affine import Affine
+from phcgnn.nn.eager import is_watched
 from phcgnn.nn.mlp import PHMLP
 from phcgnn.nn.norm import PHCNorm
 
@@ -25,7 +27,8 @@ def compact(model: PHCGNN) -> PHCGNN:
     .. math:: \max\big(0, \gamma \odot (\mathbf{U}\mathbf{x} + \mathbf{b} - \boldsymbol\mu) / \sigma
               + \boldsymbol\beta\big) = \max(0, \mathbf{U}'\mathbf{x} + \mathbf{b}')
 
-    The copy stays in eval mode and cannot be trained further; other norms and activations are left as they are.
+    The copy stays in eval mode and cannot be trained further; other norms and activations are left as they are, and so
+    is a layer or a norm that stands in several places or that a hook watches.
 
     >>> model = PHCGNN(node_features=(28,), edge_features=(4,), n=2, width=8, layers=1, downstream=(4,)).eval()
     >>> x, edges, attributes = torch.tensor([[0], [5]]), torch.tensor([[0, 1], [1, 0]]), torch.tensor([[1], [1]])
@@ -35,33 +38,40 @@ def compact(model: PHCGNN) -> PHCGNN:
     """
     small = fold(copy.deepcopy(model), inplace=True).eval()
     assert isinstance(small, PHCGNN)
+    places = Counter(id(module) for _, module in small.named_modules(remove_duplicate=False))
     for layer, conv in enumerate(small.convs):
         transform = conv.transform
         if isinstance(transform, PHMLP):
-            _merge(transform, "linear1", transform, "norm", transform, "activation")
-            _merge(transform, "linear2", small.norms, str(layer), small.activations, str(layer))
+            _merge(places, transform, "linear1", transform, "norm", transform, "activation")
+            _merge(places, transform, "linear2", small.norms, str(layer), small.activations, str(layer))
         else:
-            _merge(conv, "transform", small.norms, str(layer), small.activations, str(layer))
+            _merge(places, conv, "transform", small.norms, str(layer), small.activations, str(layer))
     head = small.predictor
     names = [str(i) for i in range(len(head.norms))]
-    if all(_fits(head.linears[i], head.norms[i], head.activation) for i in range(len(names))):
+    if all(_fits(places, head.linears[i], head.norms[i], head.activation) for i in range(len(names))):
         activation = head.activation
         for name in names:
             head.activation = activation
-            _merge(head.linears, name, head.norms, name, head, "activation")
+            _merge(places, head.linears, name, head.norms, name, head, "activation")
     for module in list(small.modules()):
         for name, child in module._modules.items():
-            if type(child) is nn.Linear and not _hooked(child):
+            if type(child) is nn.Linear and not is_watched(child):
                 module._modules[name] = Affine.from_linear(child)
     return small.requires_grad_(False)
 
 
 def _merge(
-    of_linear: nn.Module, linear_name: str, of_norm: nn.Module, norm_name: str, of_activation: nn.Module, name: str
+    places: Counter[int],
+    of_linear: nn.Module,
+    linear_name: str,
+    of_norm: nn.Module,
+    norm_name: str,
+    of_activation: nn.Module,
+    name: str,
 ) -> None:
     """Put one layer in the place of three; two identities keep the places of the others."""
     linear, norm = getattr(of_linear, linear_name), getattr(of_norm, norm_name)
-    if not _fits(linear, norm, getattr(of_activation, name)):
+    if not _fits(places, linear, norm, getattr(of_activation, name)):
         return
     scale = norm.weight.double() * torch.rsqrt(norm.running_var.double() + norm.eps)
     bias = 0.0 if linear.bias is None else linear.bias.double()
@@ -75,11 +85,8 @@ def _merge(
     setattr(of_activation, name, nn.Identity())
 
 
-def _fits(linear: object, norm: object, activation: object) -> bool:
+def _fits(places: Counter[int], linear: object, norm: object, activation: object) -> bool:
     plain = type(linear) is nn.Linear or (type(linear) is Affine and not linear.relu)
     usual = plain and type(norm) is PHCNorm and type(activation) is nn.ReLU
-    return usual and not any(map(_hooked, (linear, norm, activation)))
-
-
-def _hooked(module: object) -> bool:
-    return bool(getattr(module, "_forward_hooks", None) or getattr(module, "_forward_pre_hooks", None))
+    alone = places[id(linear)] == 1 and places[id(norm)] == 1  # else the layer would have to do two things at once
+    return usual and alone and not is_watched(linear, norm, activation)

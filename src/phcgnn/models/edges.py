@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phcgnn.nn.adjacency import Adjacency, add_rows
-from phcgnn.nn.eager import plain_on_cpu
+from phcgnn.nn.eager import is_watched, plain_on_cpu
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
 
 __all__ = ["EdgeBatch", "EdgeEncoder"]
@@ -70,7 +70,8 @@ class EdgeBatch:
             return sent
         if self._sorted is None:
             self._sorted = self._sort()
-        if isinstance(encoder, CategoricalEncoder) and encoder.weight.shape[0] <= encoder.features:
+        watched = is_watched(encoder)
+        if isinstance(encoder, CategoricalEncoder) and encoder.weight.shape[0] <= encoder.features and not watched:
             if self._hot is None:
                 self._hot = encoder.one_hot(self._sorted)
             return torch.addmm(sent, self._hot, encoder.weight)
@@ -80,16 +81,16 @@ class EdgeBatch:
         """Return the raw features in the order of the adjacency."""
         assert self.edge_attr is not None
         target = self.edge_index[1]
-        if self.rowptr is not None or bool((target[1:] >= target[:-1]).all()):
+        if bool((target[1:] >= target[:-1]).all()):
             return self.edge_attr
         return self.edge_attr[target.argsort(stable=True)]
 
     def _counts(self, encoder: CategoricalEncoder) -> bool:
-        """Count the categories at each node, unless that takes more room than the result."""
+        """Count the categories at each node, unless that takes more room than the result or the call is waited for."""
         assert self.edge_attr is not None
         table = encoder.weight
         categories = table.shape[0]
-        if categories > encoder.features:
+        if categories > encoder.features or is_watched(encoder):
             return False
         if self._sums is None:
             cells = (self.edge_index[1][:, None] * categories + encoder.codes(self.edge_attr)).flatten()
@@ -105,6 +106,8 @@ class EdgeBatch:
             if not self._counts(encoder):
                 return add_rows(encoder(self.edge_attr), target, self.num_nodes)
             return cast(Tensor, self._sums) @ encoder.weight
+        if is_watched(encoder, encoder.affine):
+            return add_rows(encoder(self.edge_attr), target, self.num_nodes)
         weight = encoder.affine.weight
         if self._sums is None:
             numbers = self.edge_attr.reshape(-1, encoder.in_features).to(weight.dtype)

@@ -79,7 +79,8 @@ class PHCGNN(nn.Module):
         \hat{\mathbf{y}}_G &= \text{predictor}\Big(\sum_{v \in G} \mathbf{g}_v \odot \mathbf{h}^{(L)}_v\Big)
 
     A node task predicts from :math:`\mathbf{h}^{(L)}_v` instead of the pooled graph. With ``n=1`` this is the paper's
-    PHC-1; with ``dense=True`` every PHM layer is an ``nn.Linear`` with torch's start.
+    PHC-1; with ``dense=True`` every PHM layer is an ``nn.Linear`` with torch's start (its subclass ``Affine``, which
+    multiplies as PHM layers do, so that comparisons are fair).
 
     Values are checked before they index anything, for which the host waits for the device once a forward: set
     ``validate`` to False where the data has been checked already.
@@ -316,7 +317,7 @@ class PHCGNN(nn.Module):
         """Return the nodes and what they received; on the CPU, where one sum has both, that sum and None."""
         encoder = cast(EdgeEncoder, self.edge_encoders[layer]) if len(self.edge_encoders) else None
         if edges.on_host and h.dtype in (torch.float32, torch.float64) and plain_on_cpu(h):
-            if type(conv.aggr_module) is SumAggregation and conv.sums:
+            if type(conv.aggr_module) is SumAggregation and conv.adds:
                 return edges.sum_with_own(h, encoder), None
             if conv.weighs:
                 messages, beta = edges.messages(h, encoder), cast(Tensor, conv.aggr_module.beta)

@@ -58,7 +58,7 @@ class Adjacency(NamedTuple):
         source, target = edge_index[0].long(), edge_index[1].long()
         if rowptr is not None:
             _require_rowptr(rowptr, num_nodes)
-        elif not bool((target[1:] >= target[:-1]).all()):
+        if not bool((target[1:] >= target[:-1]).all()):
             order = target.argsort(stable=True)
             source, target = source[order], target[order]
         degree = torch.bincount(target, minlength=num_nodes)

@@ -31,18 +31,18 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool 
     >>> affine(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, -4.0]]), relu=True)
     tensor([[0.]])
     """
-    if _applies(x, weight, bias):
-        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
-            y = _Affine.apply(x, weight, bias)
-        else:
-            return _product(x, weight, bias, relu)
-    else:
+    if not _applies(x, weight, bias):
         y = F.linear(x, weight, bias)
+    elif torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
+        y = _Affine.apply(x, weight, bias)
+    else:
+        y = _product(x, weight, bias)
+        return y.relu_() if relu else y  # oneDNN's own ReLU makes 0 of a NaN, as if a broken network were not
     return y.relu() if relu else y
 
 
 class Affine(nn.Linear):
-    """An ``nn.Linear`` for inference that may take the positive part of its output on the way.
+    """An ``nn.Linear`` that multiplies by :func:`affine`, and may take the positive part of its output on the way.
 
     >>> layer = Affine.from_linear(nn.Linear(8, 4), relu=True)
     >>> bool((layer(torch.randn(3, 8)) >= 0).all())
@@ -85,13 +85,17 @@ def _processor() -> str:
 def _applies(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     if torch.compiler.is_compiling() or x.dtype != torch.float32 or weight.dtype != torch.float32 or not uses_onednn():
         return False
+    if not torch.backends.mkldnn.enabled:
+        return False
     if x.dim() != 2 or x.shape[0] < FEWEST_ROWS or min(weight.shape) < 8:
         return False
     return plain_on_cpu(x, weight) and (bias is None or plain_on_cpu(bias))
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool = False) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if not (weight.is_contiguous() or weight.t().is_contiguous()):
+        weight = weight.contiguous()  # oneDNN knows no rows that overlap, as those of ``unfold`` do
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 class _Affine(torch.autograd.Function):

@@ -17,6 +17,7 @@ from torch_geometric.nn.aggr import Aggregation
 from phcgnn.errors import require_divisible
 from phcgnn.functional import join_components, split_components
 from phcgnn.nn.adjacency import Adjacency
+from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.precision import NARROW, at_least_float32
 from phcgnn.registry import Registry
@@ -57,8 +58,9 @@ AGGREGATIONS.register("deep-sets")(
 AGGREGATIONS.register("lstm")(lambda features: aggr.LSTMAggregation(features, features))
 AGGREGATIONS.register("set-transformer")(lambda features: aggr.SetTransformerAggregation(features))
 
-_SPAN = 60.0
-"""So far apart may logits be that share one shift: exp(-60) is far from the smallest float32."""
+_SPAN = 16.0
+"""So far apart may logits be that share one shift: what a shift rounds away grows with its size, and a set is not to
+depend on how large the logits of another are."""
 
 _CACHED = 2**17
 """So many numbers of a tensor are worked on at a time."""
@@ -344,7 +346,8 @@ class _SoftmaxOfSorted(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, beta, ptr, degree, found, weights, total = ctx.saved_tensors
         gradient = gradients[0]
-        if torch.is_grad_enabled():  # wanted twice: the same numbers by operations that know their derivatives
+        if torch.is_grad_enabled() or not plain_on_cpu(gradient):
+            # wanted twice, or many at once: the same numbers by operations that know their derivatives
             index = torch.repeat_interleave(degree, output_size=x.shape[0])
             logits = x * beta
             weights = (logits - logits.detach()).exp() * weights
@@ -359,7 +362,7 @@ class _SoftmaxOfSorted(torch.autograd.Function):
             counts = degree[nodes]
             share = torch.mul(weights[rows], share_of_node[nodes].repeat_interleave(counts, 0), out=result[rows])
             slope = (x[rows] - found[nodes].repeat_interleave(counts, 0)).mul_(share)
-            of_beta += float(torch.dot(slope.view(-1), x[rows].reshape(-1)))
+            of_beta += float(torch.dot(slope.reshape(-1), x[rows].reshape(-1)))
             share.add_(slope, alpha=scale)
         return result, beta.new_tensor(of_beta), None, None
 

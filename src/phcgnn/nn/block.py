@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation
 from phcgnn.nn.dropout import ComponentDropout
+from phcgnn.nn.eager import is_watched
 from phcgnn.nn.norm import PHCNorm, normalise
 
 __all__ = ["activate"]
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def activate(
@@ -47,5 +46,4 @@ def _fits(x: Tensor, norm: nn.Module, activation: Activation, dropout: nn.Module
         return False
     if x.dim() != 2 or x.shape[0] < 2 or x.shape[1] != norm.num_features or not norm.fits(x):
         return False
-    parts = (norm, activation) if dropout is None else (norm, activation, dropout)
-    return not any(getattr(part, hooks) for part in parts for hooks in _HOOKS)
+    return not is_watched(norm, activation, dropout)

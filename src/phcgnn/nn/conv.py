@@ -13,10 +13,13 @@ from phcgnn.errors import ShapeError
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.adjacency import Adjacency, add_rows, require_edges, require_nodes
 from phcgnn.nn.aggregation import SoftmaxAggregation, build_aggregation, reduce_rows
+from phcgnn.nn.eager import is_watched
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.mlp import PHMLP
 
 __all__ = ["PHCConv"]
+
+_MESSAGES = ("gather_neighbours", "message", "aggregate", "update")
 
 
 class PHCConv(MessagePassing):
@@ -92,11 +95,20 @@ class PHCConv(MessagePassing):
 
     @property
     def _is_usual(self) -> bool:
-        """Whether messages are what the formula says, and nobody watches them."""
+        """Whether messages are what the formula says, not what a subclass says, and nobody watches them."""
         watched = self.explain or self._message_forward_hooks or self._propagate_forward_hooks
         watched = watched or self._message_forward_pre_hooks or self._propagate_forward_pre_hooks
         watched = watched or self._aggregate_forward_hooks or self._aggregate_forward_pre_hooks
-        return isinstance(self.message_activation, nn.Identity) and not watched
+        watched = watched or is_watched(self.aggr_module, self.message_activation)
+        return isinstance(self.message_activation, nn.Identity) and not watched and self._inherits(*_MESSAGES)
+
+    @property
+    def adds(self) -> bool:
+        """Whether a node is added to what :attr:`sums` gives, as it is, so that one sum may have both."""
+        return self.sums and self._inherits("sum_neighbours", "combine")
+
+    def _inherits(self, *methods: str) -> bool:
+        return all(getattr(getattr(self, name), "__func__", None) is getattr(PHCConv, name) for name in methods)
 
     def reset_parameters(self) -> None:
         """Start the aggregation and the transform anew."""

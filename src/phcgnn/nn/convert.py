@@ -197,6 +197,8 @@ def _reason_to_skip(
         return "it is lazy: its widths are unknown before the first forward"
     if type(layer) not in (nn.Linear, Affine):
         return f"a subclass of nn.Linear: {type(layer).__name__}"
+    if isinstance(layer, Affine) and layer.relu:
+        return "it takes the positive part of its output"
     if layer.in_features % n or layer.out_features % n:
         return f"n={n} does not divide {layer.in_features} -> {layer.out_features}"
     if any(uses[id(parameter)] > 1 for parameter in layer.parameters()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -49,7 +50,7 @@ class ComponentDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         if self.kind == "element":
-            return F.dropout(x, self.p)
+            return x * self._keep(x.shape, x) if _draws_bits(x) else F.dropout(x, self.p)
         units = split_components(x, self.n)
         return join_components(units * self.draw(x))
 
@@ -57,10 +58,14 @@ class ComponentDropout(nn.Module):
         """Draw what each unit of ``x`` is multiplied with: 0, or 1 / (1 - p)."""
         units = split_components(x, self.n)
         shape = units.shape if self.kind == "element" else (*units.shape[:-2], 1, units.shape[-1])
-        if self.p == 1 or not _draws_bits(x):
-            return F.dropout(units.new_ones(shape), self.p)
+        return self._keep(shape, x) if _draws_bits(x) else F.dropout(units.new_ones(shape), self.p)
+
+    def _keep(self, shape: Sequence[int], x: Tensor) -> Tensor:
+        if self.p == 1:
+            return x.new_zeros(shape)
         # of 31 random bits: several times as fast as a Bernoulli generator, and as near to p as float32 can say
-        kept = torch.empty(shape, dtype=torch.int32).random_() < round((1 - self.p) * 2**31)
+        bits = torch.empty(shape, dtype=torch.int32, device=x.device).random_()
+        kept = bits <= round((1 - self.p) * 2**31) - 1  # 2**31 itself is no int32
         return kept.to(x.dtype).mul_(1 / (1 - self.p))
 
     def extra_repr(self) -> str:

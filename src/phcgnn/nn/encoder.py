@@ -96,7 +96,7 @@ class CategoricalEncoder(nn.Module):
 
     def one_hot(self, x: Tensor) -> Tensor:  # (*, F) -> (rows, categories)
         """Return ones where :meth:`forward` reads, so that its result is the product with ``weight``."""
-        return _one_hot(self.codes(x), self.weight)
+        return _one_hot(self.codes(x), self.weight.shape[0], self.weight.dtype)
 
     def _counts(self, codes: Tensor) -> bool:
         """Whether the gradient is sooner counted than gathered."""
@@ -150,17 +150,18 @@ class _BagOfFew(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+        ctx.save_for_backward(inputs[0])
+        ctx.categories, ctx.dtype = inputs[1].shape[0], inputs[1].dtype
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        codes, table = ctx.saved_tensors
-        return None, affine(_one_hot(codes, table).t(), gradients[0].t())
+        (codes,) = ctx.saved_tensors
+        return None, affine(_one_hot(codes, ctx.categories, ctx.dtype).t(), gradients[0].t())
 
 
-def _one_hot(codes: Tensor, table: Tensor) -> Tensor:
-    ones = table.new_ones(()).expand(codes.shape)
-    return table.new_zeros(codes.shape[0], table.shape[0]).scatter_add_(1, codes, ones)
+def _one_hot(codes: Tensor, categories: int, dtype: torch.dtype) -> Tensor:
+    ones = codes.new_ones((), dtype=dtype).expand(codes.shape)
+    return codes.new_zeros(codes.shape[0], categories, dtype=dtype).scatter_add_(1, codes, ones)
 
 
 class ContinuousEncoder(nn.Module):

@@ -103,11 +103,19 @@ class PHCNorm(nn.BatchNorm1d):
         return value
 
     def _track(self, mean: Tensor, variance: Tensor, several: Tensor) -> None:
-        momentum = self.momentum if self.momentum is not None else 0.1
-        weight = momentum * several.to(self.running_mean)
-        self.running_mean.lerp_(mean.to(weight), weight)  # type: ignore[union-attr]
-        self.running_var.lerp_(variance.to(weight), weight)  # type: ignore[union-attr]
-        self.num_batches_tracked.add_(several)  # type: ignore[union-attr]
+        if not self.track_running_stats:
+            return
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(several)
+        weight = several.to(self.running_mean)
+        if self.momentum is None:  # then they are the mean over all batches so far
+            weight = weight / self.num_batches_tracked.clamp_min(1).to(weight)
+        else:
+            weight = weight * self.momentum
+        self.running_mean.lerp_(mean.to(weight), weight)
+        self.running_var.lerp_(variance.to(weight), weight)
 
     def fits(self, rows: Tensor) -> bool:
         """Whether :meth:`activate` may be used."""
@@ -122,10 +130,11 @@ class PHCNorm(nn.BatchNorm1d):
             relu: Whether ReLU follows.
             keep: What each unit is multiplied with then, 0 or a common number above it, ``(rows, 1 or n, k/n)``.
         """
-        if self.num_batches_tracked is not None:
+        tracks, momentum = self.track_running_stats, 0.0 if self.momentum is None else self.momentum
+        if tracks and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        statistics = self.running_mean, self.running_var, 0.0 if self.momentum is None else self.momentum
-        return _NormActivate.apply(rows, self.weight, self.bias, *statistics, self.eps, relu, keep)[0]
+        statistics = (self.running_mean, self.running_var) if tracks else (None, None)
+        return _NormActivate.apply(rows, self.weight, self.bias, *statistics, momentum, self.eps, relu, keep)[0]
 
     def extra_repr(self) -> str:
         """Describe the norm for ``repr``."""
@@ -361,7 +370,7 @@ class _NormActivate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (x, weight, mean, scale, y, keep), gradient = ctx.saved_tensors, gradients[0]
-        if torch.is_grad_enabled():  # wanted twice: torch's own, which knows its derivative
+        if torch.is_grad_enabled() or not plain_on_cpu(gradient):  # wanted twice, or many at once: torch's own
             found = torch.ops.aten.native_batch_norm_backward(
                 _through(gradient, y, keep), x, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
             )

@@ -20,7 +20,7 @@ from phcgnn.models import PHCGNN
 from phcgnn.nn import ComponentDropout, batched_weights
 from phcgnn.training.checkpoint import random_state, restore_random_state
 from phcgnn.training.config import Precision
-from phcgnn.training.recorder import CudaRecorder, Recorder, Work
+from phcgnn.training.recorder import CudaRecorder, DeviceLost, Recorder, Work
 from phcgnn.training.step import TrainingStep
 
 __all__ = ["TOLERANCES", "CapturedStep", "Tolerance"]
@@ -35,6 +35,13 @@ rounding, as that of a bias before a norm, as large an update as any other, so t
 
 FARTHER = 10.0
 """The fast path may lie this many times as far from float64 as the plain one: both round, and each by chance."""
+
+MOST = 0.5
+"""What lies this far from float64 can be compared with nothing: zeros would lie no farther than twice as far. And no
+limit lies beyond this, or beyond twice as far as the plain path is off."""
+
+NOTHING = 1e-6
+"""A gradient of less than this share of all of them is nothing but rounding, and may as well be 0."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +70,10 @@ class CapturedStep:
 
     Before it records, it takes the first batch without dropout by the fast path, by the plain one and in float64; loss
     and gradients of the fast one may not lie much farther from float64 than those of the plain one. After it has
-    recorded, it compares a replay with the same step unrecorded, with dropout. Where that fails, or recording does, it
-    tries again without ``compile``; where that fails too, :attr:`reason` says why and every step is plain. Weights,
-    optimizer, running statistics and random generators are put back to where they were before.
+    recorded, it compares a replay with the same step unrecorded, with dropout, and the loss of the next batch likewise.
+    Where that fails, or recording does, it tries again without ``compile``; where that fails too, :attr:`reason` says
+    why and every step is plain. Weights, optimizer, running statistics and random generators are put back to where they
+    were before.
 
     Args:
         step: The step. Its optimizer must be Adam or AdamW; it gets its learning rate as a tensor.
@@ -99,6 +107,11 @@ class CapturedStep:
         self._counted = torch.zeros(2, device=self.device, dtype=torch.promote_types(like.dtype, torch.float32))
         self._static: Batch | None = None
         self._replay: Work | None = None
+        self._held: object = None
+        """Tensors that a replay reads and nothing else here owns."""
+        self._limits: Tolerance | None = None
+        self._later = 0
+        """Batches replayed since recording."""
         self._own_optimizer()
 
     @property
@@ -116,6 +129,18 @@ class CapturedStep:
         """Whether padded batches are replayed."""
         return self._replay is not None
 
+    @property
+    def compiled(self) -> bool:
+        """Whether what is replayed was compiled."""
+        return self.recorded and self._update is not None
+
+    @property
+    def path(self) -> str:
+        """Which path steps take: ``recorded, compiled``, ``recorded``, or ``plain`` and the reason."""
+        if not self.recorded:
+            return f"plain: {self.reason or 'no batch was padded'}"
+        return "recorded, compiled" if self.compiled else "recorded"
+
     def __call__(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
         """Take a step; return what :class:`TrainingStep` returns."""
         if "sizes" not in batch or self.reason is not None:
@@ -125,6 +150,9 @@ class CapturedStep:
             return self(batch, lr)
         self.step.set_learning_rate(lr)
         self._fill(batch)
+        self._later += 1
+        if self._later == 2 and self._limits is not None and not self._agrees(self._replay, self._limits):
+            return self(batch, lr)
         self._replay()
         total, count = self._counted.clone().unbind()
         return total, count
@@ -152,6 +180,8 @@ class CapturedStep:
         for group in self.optimizer.param_groups:
             self._lr.fill_(float(group["lr"]))
             group["lr"], group["capturable"] = self._lr, self.device.type == "cuda"
+        # steps ahead of a recording, and of batches that do not fit, are no oversight
+        self.optimizer._warned_capturable_if_run_uncaptured = True
 
     def _take_plain(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
         return self.step(batch, lr)
@@ -160,28 +190,38 @@ class CapturedStep:
         begun = time.monotonic()
         if self._update is not None:
             self.say("the training step is compiled and recorded, which takes a while once")
-        before = _State(self.model, self.optimizer)
+        before, usable = _State(self.model, self.optimizer), True
         try:
             self.step.set_learning_rate(lr)
             self._adopt(batch)
             limits = None if self.tolerance is None else self._require_close_to_plain(batch, self.tolerance)
             self._record(before, limits)
+        except DeviceLost:
+            usable = False
+            raise
         except Exception as error:  # whatever it is, the plain path does not need it
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            if self._update is None:
-                self.reason = reason
-                self.say(f"the plain path is taken, for recording the step failed ({reason})")
-            else:
-                self._update = None
-                self.say(f"recording anew without compilation, with which it failed ({reason})")
+            self._give_up(error)
         else:
+            how = "compiled and recorded" if self.compiled else "recorded"
             self.say(
-                f"the step is recorded for batches of {len(batch.graph_mask)} graphs, {len(batch.node_mask)} nodes "
+                f"the step is {how} for batches of {len(batch.graph_mask)} graphs, {len(batch.node_mask)} nodes "
                 f"and {batch.edge_index.shape[1]} edges ({time.monotonic() - begun:.1f} s)"
             )
         finally:
-            before.restore()
-            self.optimizer.zero_grad(set_to_none=True)
+            if usable:
+                before.restore()
+                self.optimizer.zero_grad(set_to_none=True)
+
+    def _give_up(self, error: Exception) -> None:
+        """Go on without compilation, or without recording where there is none."""
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        self._replay = self._held = self._limits = None
+        if self._update is None:
+            self.reason = reason
+            self.say(f"the plain path is taken, for recording the step failed ({reason})")
+        else:
+            self._update = None
+            self.say(f"recording anew without compilation, with which it failed ({reason})")
 
     def _adopt(self, batch: Batch) -> None:
         """Make the tensors that every batch is copied to."""
@@ -225,6 +265,39 @@ class CapturedStep:
         without = unpad(batch, of_nodes=self.model.config.task == "node")
         if "rowptr" in without:
             del without.rowptr
+        with _without_dropout(self.model):
+            loss, gradients, exist = self._look(self.step, self._differentiate)
+            plain_loss, plain, plainly = self._look(self.step, lambda: self.step.differentiate(without, self._lr))
+            try:
+                true_loss, truth = self._differentiate_exactly(without)
+            except torch.OutOfMemoryError:
+                self.say("the fast path is compared with the plain one alone, as memory is short of one in float64")
+                true_loss, truth = plain_loss, plain
+        limits = Tolerance(
+            _limit("loss", _distance([plain_loss], [true_loss]), tolerance.loss),
+            _limit("gradient", _distance(plain, truth), tolerance.gradient),
+        )
+        _require_close("the loss", [loss], [true_loss], limits.loss)
+        _require_close("the gradient", gradients, truth, limits.gradient)
+        self._require_alike(gradients, truth, exist, plainly)
+        return limits
+
+    def _look(
+        self, step: TrainingStep, differentiate: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, list[Tensor], list[bool]]:
+        """Return the mean loss, the gradients, and which parameters have one."""
+        found: list[tuple[Tensor, list[Tensor], list[bool]]] = []
+
+        def look() -> None:
+            total, count = differentiate()
+            exist = [p.grad is not None for p in step.model.parameters()]
+            found.append((total / count.clamp_min(1e-12), _gradients(step.model), exist))
+
+        self.recorder.ahead(look)
+        return found[0]
+
+    def _differentiate_exactly(self, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+        """Return the mean loss and the gradients in float64."""
         exact = TrainingStep(
             copy.deepcopy(self.model).double(),
             optim.SGD([torch.zeros(1, requires_grad=True)]),
@@ -232,28 +305,47 @@ class CapturedStep:
             scaler=self.step.scaler,
             gradient_clip=self.step.gradient_clip,
         )
-        wide = copy.copy(without)
+        wide = copy.copy(batch)
         for name in ("y", "weight"):
             if name in wide and wide[name].is_floating_point():
                 wide[name] = wide[name].double()
-        found: list[tuple[Tensor, list[Tensor]]] = []
+        loss, gradients, _ = self._look(exact, lambda: exact.differentiate(wide, self._lr))
+        return loss, gradients
 
-        def look(step: TrainingStep, differentiate: Callable[[], tuple[Tensor, Tensor]]) -> None:
-            total, count = differentiate()
-            found.append((total / count.clamp_min(1e-12), _gradients(step.model)))
+    def _require_alike(
+        self, gradients: list[Tensor], truth: list[Tensor], exist: list[bool], plainly: list[bool]
+    ) -> None:
+        """Require that the same parameters have a gradient on both paths, and none of 0 where there is something."""
+        sizes = torch.stack([torch.stack([g.double().norm() for g in part]) for part in (gradients, truth)]).tolist()
+        least = NOTHING * math.hypot(*sizes[1])
+        names = [name for name, _ in self.model.named_parameters()]
+        for name, size, true, one, other in zip(names, *sizes, exist, plainly, strict=True):
+            if one != other:
+                raise ArithmeticError(f"{name} has a gradient on the {'fast' if one else 'plain'} path alone")
+            if size == 0 and true > least:
+                raise ArithmeticError(f"the gradient of {name} is 0, but should not be")
 
-        with _without_dropout(self.model, exact.model):
-            self.recorder.ahead(lambda: look(self.step, self._differentiate))
-            self.recorder.ahead(lambda: look(self.step, lambda: self.step.differentiate(without, self._lr)))
-            self.recorder.ahead(lambda: look(exact, lambda: exact.differentiate(wide, self._lr)))
-        (loss, gradients), (plain_loss, plain), (true_loss, truth) = found
-        limits = Tolerance(
-            max(FARTHER * _distance([plain_loss], [true_loss]), tolerance.loss),
-            max(FARTHER * _distance(plain, truth), tolerance.gradient),
-        )
-        _require_close("the loss", [loss], [true_loss], limits.loss)
-        _require_close("the gradient", gradients, truth, limits.gradient)
-        return limits
+    def _agrees(self, replay: Work, limits: Tolerance) -> bool:
+        """Whether a replay's loss of the batch now in place is that of the same step unrecorded; it changes nothing.
+
+        The batch that was recorded cannot tell what was kept of it by mistake; this one can.
+        """
+        before = _State(self.model, self.optimizer)
+        try:
+            expected: list[Tensor] = []
+            self.recorder.ahead(lambda: expected.extend(self._differentiate()))
+            before.restore()
+            replay()
+            _require_close("a later replay's loss", [self._counted], [torch.stack(expected)], limits.loss)
+        except torch.OutOfMemoryError:
+            self.say("the replay is compared on the batch alone that was recorded, as memory is short")
+        except ArithmeticError as error:
+            self._give_up(error)
+            return False
+        finally:
+            before.restore()
+            self.optimizer.zero_grad(set_to_none=True)
+        return True
 
     def _record(self, before: _State, limits: Tolerance | None) -> None:
         """Record the step, after doing it once ahead, and compare the first replay with that."""
@@ -263,6 +355,10 @@ class CapturedStep:
         expected, moved = _gradients(self.model), [p.detach().clone() for p in parameters]
         counted = self._counted.clone()
         before.restore()
+        self.recorder.ahead(self._work, strict=True)  # once a capture has begun, it would be too late for an error
+        before.restore()
+        scaler, y = self.step.scaler, cast(Batch, self._static).y
+        held = None if scaler is None else scaler.tensors(y.device, y.dtype)
         replay = self.recorder.record(self._work)
         before.restore()
         if limits is not None:
@@ -272,7 +368,7 @@ class CapturedStep:
             _require_close("a replay's gradient", _gradients(self.model), expected, limits.gradient)
             took, wanted = (torch._foreach_sub(values, start) for values in ([p.detach() for p in parameters], moved))
             _require_close("a replay's update", list(took), list(wanted), MOVES)
-        self._replay = replay
+        self._replay, self._held, self._limits, self._later = replay, held, limits, 0
 
 
 class _State:
@@ -321,6 +417,13 @@ def _distance(found: list[Tensor], expected: list[Tensor]) -> float:
     differences = [(a.double() - b.double()).norm() for a, b in zip(found, expected, strict=True)]
     distance, size = (float(torch.stack(n).norm()) for n in (differences, [b.double().norm() for b in expected]))
     return distance / size if size else (math.inf if distance else distance)
+
+
+def _limit(what: str, distance: float, tolerance: float) -> float:
+    """Return how far the fast path may be off where the plain one is off by a distance; zeros are off by 1."""
+    if not distance < MOST:
+        raise ArithmeticError(f"the plain path's {what} itself is off by {distance:.2g}, so nothing can be compared")
+    return min(max(FARTHER * distance, tolerance), max(2 * distance, MOST))
 
 
 def _require_close(what: str, found: list[Tensor], expected: list[Tensor], limit: float) -> None:

@@ -74,6 +74,9 @@ class Observer:
     def saved(self, path: Path) -> None:
         """A checkpoint is on the disk."""
 
+    def stepped(self, how: str) -> None:
+        """Training is over; its steps were taken on this path: ``recorded``, or ``plain`` and why."""
+
 
 @dataclass
 class _Progress:

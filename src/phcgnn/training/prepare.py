@@ -50,6 +50,11 @@ class Prepared:
     decoder: Decoder
     plain: str | None
 
+    @property
+    def path(self) -> str:
+        """Which path the step takes; see :attr:`CapturedStep.path`."""
+        return self.step.path if isinstance(self.step, CapturedStep) else f"plain: {self.plain}"
+
 
 def prepare(
     store: GraphStore,
@@ -72,7 +77,7 @@ def prepare(
 
     Args:
         store: The data, with a split ``train``, on the device of the network.
-        network: What is trained.
+        network: What is trained; on the fast path its inputs are not validated any more.
         config: How.
         compile: Whether the fast path is taken where it applies.
         fuse: Whether it fuses operations of a layer by ``torch.compile``, which takes a while once.
@@ -102,6 +107,7 @@ def prepare(
     plain = reason_for_plain(network, config, processes, store.device, recorder) if compile else "it was asked for"
     step: TrainingStep | CapturedStep = simple
     if plain is None:
+        network.validate = False  # a store has been checked, and the host would wait for the device
         fuses = fuse and recorder is None and importlib.util.find_spec("triton") is not None
         step = CapturedStep(
             simple,

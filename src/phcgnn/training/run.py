@@ -172,6 +172,7 @@ def train(
             if not going_on:
                 save_start(network, folder.path / START_FILE)
         trainer.fit()
+        recorder.stepped(prepared.path)
         result, predictions = _conclude(store, trainer, config, metrics)
         if processes.rank == 0:
             save_model(network, folder.path, {**_describe(store.metadata, decoder, config), **(notes or {})})
@@ -215,6 +216,10 @@ class _Recorder(Observer):
 
     def saved(self, path: Path) -> None:
         self.observer.saved(path)
+
+    def stepped(self, how: str) -> None:
+        if self.first:
+            self.observer.stepped(how)
 
 
 def _begin(

@@ -29,6 +29,9 @@ FABRIC_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed"]] = {
     "bf16": "bf16-mixed",
 }
 
+_ours: set[str] = set()
+"""What launches in this process have switched on that their caller had not."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime(FrozenConfig):
@@ -86,7 +89,12 @@ class Runtime(FrozenConfig):
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         if self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it, and reads it once
-            torch.use_deterministic_algorithms(True)
+            if not torch.are_deterministic_algorithms_enabled():
+                torch.use_deterministic_algorithms(True)
+                _ours.add("deterministic")
+        elif "deterministic" in _ours:  # by an earlier run of this process, not by its caller
+            torch.use_deterministic_algorithms(False)
+            _ours.clear()
         fabric = Fabric(
             accelerator=self.kind,
             devices=self.devices,

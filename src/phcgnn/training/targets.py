@@ -42,13 +42,21 @@ class Scaler:
 
     def apply(self, targets: Tensor) -> Tensor:
         """Bring targets to mean 0 and deviation 1."""
-        mean, deviation = _as_tensors(self, targets.device, targets.dtype)
+        mean, deviation = self.tensors(targets.device, targets.dtype)
         return (targets - mean) / deviation
 
     def restore(self, outputs: Tensor) -> Tensor:
         """Bring outputs of the network to the scale of the targets."""
-        mean, deviation = _as_tensors(self, outputs.device, outputs.dtype)
+        mean, deviation = self.tensors(outputs.device, outputs.dtype)
         return outputs * deviation + mean
+
+    def tensors(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation on a device: the same tensors again and again, as long as they are in use.
+
+        >>> Scaler((2.0,), (1.0,)).tensors(torch.device("cpu"), torch.float32)
+        (tensor([2.]), tensor([1.]))
+        """
+        return _as_tensors(self, device, dtype)
 
 
 @functools.lru_cache(maxsize=8)
