@@ -15,14 +15,12 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from _timing import machine
+from _timing import machine, take_turns
 from layer_tables import markdown, put, require_place
 from phcgnn.data.molecules import Featuriser, available_cores, featurise, featuriser, stream_rows
 from phcgnn.data.molecules.quiet import quiet_rdkit, read_smiles
@@ -55,12 +53,6 @@ def pooled(smiles: list[str], by: str, workers: int) -> None:
     """Run the pool."""
     for _ in featurise(smiles, by, workers=workers):
         pass
-
-
-def processor_time() -> float:
-    """Return the seconds that this process and its ended children have computed."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def readable(smiles: list[str]) -> list[str]:
@@ -114,14 +106,7 @@ def main() -> None:
     }
     print(json.dumps(about), flush=True)
     steps = contenders(smiles, options.workers)
-    wall: dict[str, list[float]] = {name: [] for name in steps}
-    own: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(options.rounds):
-        for name, step in steps.items():
-            began, began_own = time.perf_counter(), processor_time()
-            step()
-            wall[name].append(time.perf_counter() - began)
-            own[name].append(processor_time() - began_own)
+    wall, own = take_turns(steps, options.rounds)
     lines = []
     for name, seconds in wall.items():
         line: dict[str, Any] = {

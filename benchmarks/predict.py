@@ -3,6 +3,8 @@
     python benchmarks/predict.py                               # ogbg-molhiv's molecules where they are, or RDKit's
     python benchmarks/predict.py --cores 2 --rounds 5          # never more than two cores
     python benchmarks/predict.py --weights molhiv_phc4.safetensors
+    python benchmarks/predict.py --into docs/prediction.md     # also puts a table of the figures into the page
+    python benchmarks/predict.py --lines predict.jsonl --into docs/prediction.md       # from lines measured before
 
 The model is ``molhiv`` PHC-4 (200 wide, 2 layers, softmax aggregation); its weights are as they start unless
 ``--weights`` names released ones, and the speed does not depend on them. Prints one JSON line a contender; every round
@@ -26,14 +28,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from _timing import machine
+from _timing import Step, machine, take_turns
+from layer_tables import markdown, put, read, require_place
 from phcgnn import PHCGNN
 from phcgnn.data.molecules import Row, available_cores, featuriser, open_rows
 from phcgnn.inference import Predictor, predict_table
@@ -66,12 +69,6 @@ def write_table(source: Path, target: Path, limit: int) -> int:
         smiles = smiles[:: len(smiles) // limit][:limit]
     target.write_text("smiles,number\n" + "".join(csv_line([text, str(i)]) for i, text in enumerate(smiles)))
     return len(smiles)
-
-
-def processor_time() -> float:
-    """Return the seconds that this process and its ended children have computed."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 class Stages:
@@ -134,6 +131,33 @@ def command(folder: Path, table: Path, output: Path) -> None:
     )
 
 
+def tables(lines: Sequence[dict[str, Any]]) -> str:
+    """Return the lines as Markdown."""
+    about = next(line for line in lines if line["benchmark"] == "predict-machine")
+    measured = [line for line in lines if line["benchmark"] == "predict"]
+    text = (
+        f"{about['device']}, {about['cores']} cores, torch {about['torch']}, RDKit {about['rdkit']}, Python "
+        f"{about['python']}, {about['date']}; the {about['molecules']:,} molecules of `{about['table']}`, "
+        f"{about['batch_size']} a forward pass."
+    )
+    head = ("what", "molecules a second", "a second of processor time", "share of the four stages")
+    rows = [
+        [
+            line["contender"],
+            f"{line['per_second']:,}",
+            f"{line['per_cpu_second']:,}",
+            f"{line['share']:.1%}" if "share" in line else "",
+        ]
+        for line in measured
+    ]
+    ideal = [
+        f"Divided over {about['cores']} cores without loss, the four stages would do {line['cores_ideal']:,} a second."
+        for line in measured
+        if "cores_ideal" in line
+    ]
+    return "\n\n".join([text, markdown(head, rows), *ideal])
+
+
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -144,7 +168,24 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=0, help="use no more than these (Linux); 0: all there are")
     parser.add_argument("--batch-size", type=int, help="molecules a forward pass")
     parser.add_argument("--command", action="store_true", help="also time the command in a process of its own")
+    parser.add_argument(
+        "--lines", type=Path, nargs="+", help="files of lines measured before; nothing is measured then"
+    )
+    parser.add_argument("--into", type=Path, help="a page with <!-- tables: predict --> and <!-- end of tables -->")
     options = parser.parse_args()
+    if options.into is not None:
+        require_place(options.into, "predict")
+    lines = []
+    for line in measure(options) if options.lines is None else read(options.lines):
+        print(json.dumps(line), flush=True)
+        lines.append(line)
+    if options.into is not None:
+        page = options.into.read_text(encoding="utf-8")
+        options.into.write_text(put(page, "predict", tables(lines)), encoding="utf-8")
+
+
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield a line about the machine and one a contender."""
     if options.cores:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     cores = available_cores()
@@ -158,7 +199,7 @@ def main() -> None:
         folder = make_model(Path(parent, "model"), options.weights)
         predictor = Predictor.load(folder, device="cpu", batch_size=options.batch_size)
         stages = Stages(predictor, table)
-        steps: dict[str, Callable[[], object]] = {
+        steps: dict[str, Step] = {
             "predict": lambda: predict_table(predictor, table, output, overwrite=True),
             "read": stages.read,
             "featurise": stages.featurise,
@@ -167,7 +208,7 @@ def main() -> None:
         }
         if options.command:
             steps["command"] = lambda: command(folder, table, output)
-        facts = {
+        yield {
             "benchmark": "predict-machine",
             **machine("cpu"),
             "cores": cores,
@@ -178,19 +219,11 @@ def main() -> None:
             "batch_size": predictor.batch_size,
             "rounds": options.rounds,
         }
-        print(json.dumps(facts), flush=True)
-        wall: dict[str, list[float]] = {name: [] for name in steps}
-        own: dict[str, list[float]] = {name: [] for name in steps}
-        for _ in range(options.rounds):
-            for name, step in steps.items():
-                began, began_own = time.perf_counter(), processor_time()
-                step()
-                wall[name].append(time.perf_counter() - began)
-                own[name].append(processor_time() - began_own)
+        wall, own = take_turns(steps, options.rounds)
     spent = {name: statistics.median(own[name]) for name in ("read", "featurise", "network", "write")}
     total = sum(spent.values())
     for name in steps:
-        line: dict[str, object] = {
+        line: dict[str, Any] = {
             "benchmark": "predict",
             "contender": name,
             "per_second": round(molecules / statistics.median(wall[name])),
@@ -202,7 +235,7 @@ def main() -> None:
             line["cores_ideal"] = round(cores * molecules / total)
             line["per_second_each_round"] = [round(molecules / seconds) for seconds in wall[name]]
             line["stages_share_of_its_processor_time"] = round(float(np.median(total / np.array(own[name]))), 3)
-        print(json.dumps(line), flush=True)
+        yield line
 
 
 if __name__ == "__main__":

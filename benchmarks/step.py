@@ -46,7 +46,6 @@ from phcgnn.nn.affine import affine, uses_onednn
 
 Line = dict[str, Any]
 
-ZINC_400K = (1, 2, 4, 5, 8, 16)
 OURS_AND_PLAIN = ("zinc-100k-phc5", "molhiv-phc4")
 
 FIRST_STEPS = 5

@@ -24,7 +24,7 @@ def test_a_table_by_default_and_one_object_on_request():
     found = json.loads(result.stdout)
     assert found["machine"]["threads"] == 1
     assert [line["preset"] for line in found["networks"]] == ["molhiv-phc4"]
-    result = CliRunner().invoke(app, QUICK)
+    result = CliRunner().invoke(app, ["bench", "--device", "auto", *QUICK[3:]])
     assert result.exit_code == 0, result.output
     assert "110,909" in result.stdout
 
@@ -34,7 +34,7 @@ def test_a_table_by_default_and_one_object_on_request():
     [
         (["--preset", "zinc-100k-phc55"], "unknown preset"),
         (["--preset", "mnist-phc4"], "cannot be made up"),
-        (["--device", "tpu"], "must be cpu or cuda"),
+        (["--device", "tpu"], "must be auto, cpu or cuda"),
         (["--seconds", "0"], "0.1"),
     ],
 )

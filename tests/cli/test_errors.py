@@ -23,6 +23,8 @@ OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nOf t
         (MemoryError(), "this machine is out of memory (no more is known)."),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: ..."), "this machine is out of memory"),
         (OSError(errno.ENOSPC, "No space left on device", "run/model.json"), "No space left on device: run/model.json"),
+        (OSError(errno.ENOSPC, "No space left on device"), "Error: No space left on device.\n"),
+        (OSError("a text of ours"), "Error: a text of ours\n"),
         (RuntimeError("Connection closed by peer [127.0.0.1]:4"), "a process that trains along has failed"),
     ],
 )
@@ -40,6 +42,11 @@ def test_a_mistake_of_ours_is_not_hidden():
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     with pytest.raises(KeyError), failures():
         raise KeyError("x")
+
+
+def test_the_system_s_numbers_are_left_out():
+    with pytest.raises(typer.BadParameter, match=r"^Permission denied: x$"), usage():
+        raise PermissionError(errno.EACCES, "Permission denied", "x")
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), TypeError("no"), FileExistsError("no")])

@@ -31,6 +31,11 @@ def plain(text: str) -> str:
         (["table2", "--set", "model.widht=8"], "Did you mean 'width'"),
         (["table2", "--set", "width=8"], "section.field=value"),
         (["table2", "--device", "tpu"], "tpu"),
+        (["table2", "--threads", 0], "--threads"),
+        (["table2", "--models"], "names of rows must follow"),
+        (["table2", "--models", "--runs", 1], "names of rows must follow"),
+        (["table2", "--models", ""], "names of rows must follow"),
+        (["table2", "--models="], "names of rows must follow"),
     ],
 )
 def test_wrong_usage_is_noticed_before_anything_is_done(arguments, message, tmp_path):
@@ -41,7 +46,7 @@ def test_wrong_usage_is_noticed_before_anything_is_done(arguments, message, tmp_
 
 
 def test_models_takes_several_values(tmp_path):
-    for models in (["--models", "phc-1", "phc-4"], ["--models", "phc-1,phc-4"], ["--models=phc-1", "--models=phc-4"]):
+    for models in (["--models", "phc-1", "phc-4"], ["--models", "phc-1,phc-4"], ["--models=phc-1", "phc-4"]):
         result = reproduce("table2", "-o", tmp_path, *models, "--root", tmp_path, *FEW, "--dry-run")
         assert result.exit_code == 0, result.output
         rows = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("zinc-")]
@@ -61,6 +66,31 @@ def test_a_dry_run_counts_and_estimates_and_trains_nothing(tiny_benchmarks, tmp_
     assert float(hours) == pytest.approx(3 * 1000 * float(epoch) / 3600, abs=3 * 1000 * 0.05 / 3600 + 0.005)
     assert summary.startswith("At most ")
     assert not out.exists()
+
+
+def test_a_dry_run_measures_what_would_run(tiny_benchmarks, tmp_path, monkeypatch):  # noqa: F811
+    asked = []
+
+    def train(*arguments, runtime, observer, **options):
+        asked.append((runtime.compile, runtime.threads))
+        observer.seconds.append(1.0)
+
+    monkeypatch.setattr("phcgnn.experiments.estimate.train", train)
+    options = ["--models", "zinc-100k-phc5", "--root", tiny_benchmarks, "--any-size", "--device", "cpu", "--dry-run"]
+    assert reproduce("table2", "-o", tmp_path, *options, "--no-compile", "--threads", 1).exit_code == 0
+    assert reproduce("table2", "-o", tmp_path, *options).exit_code == 0
+    assert asked == [(False, 1), (True, None)]
+
+
+def test_what_was_written_is_what_is_said_to_be(tiny_benchmarks, tmp_path):  # noqa: F811
+    (tmp_path / "report.html").write_text("of yesterday")
+    options = ["--models", "zinc-100k-phc4", "--root", tiny_benchmarks, *FEW]
+    written = json.loads(reproduce("table2", "-o", tmp_path, *options).stdout)["written"]
+    assert written == [str(tmp_path / name) for name in ("results.csv", "table.md", "table.tex")]
+    options.remove("--no-report")
+    written = json.loads(reproduce("table2", "-o", tmp_path, *options).stdout)["written"]
+    assert written == [str(tmp_path / name) for name in ("results.csv", "table.md", "table.tex", "report.html")]
+    assert (tmp_path / "report.html").read_text() != "of yesterday"
 
 
 def test_a_dry_run_without_the_data(tmp_path):

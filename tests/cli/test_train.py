@@ -118,6 +118,13 @@ def test_several_runs(stored, tmp_path):
             assert found["std"] == pytest.approx(statistics.stdev(values))
     assert "3 runs: test mae" in result.stderr
     assert "+-" in result.stderr
+    (out / "figures").mkdir()
+    for old in (out / "report.html", out / "figures" / "old.svg"):
+        old.write_text("of the runs before")
+    run("--data", stored, "-o", out, "--runs", 2, "--seed", 4, "--overwrite", *FAST)
+    assert json.loads((out / "result.json").read_text())["seeds"] == [4, 5]
+    assert not (out / "report.html").exists()
+    assert not (out / "figures").exists()
     alone = json.loads(run("--data", stored, "-o", tmp_path / "alone", "--seed", 5, *FAST).stdout)
     assert alone["scores"] == single[1]["scores"]  # a run does not know of those before it
 

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from phcgnn.errors import DataError
 from phcgnn.experiments.comparison import compare, notes, to_latex, to_markdown
 from phcgnn.experiments.paper import paper_tables
 from phcgnn.experiments.plan import EXTRA_FILE, plan
 from phcgnn.experiments.results import collect, results_rows
+from phcgnn.experiments.settings import parse_override
 
 
 def finish(run, *, val=0.5, test=0.5, train=0.5, seconds=(9.0, 1.0, 3.0), sizes=None):
@@ -102,6 +104,54 @@ def test_what_departs_from_the_paper_is_said(tmp_path):
     assert any("Cut short: epochs were 2 instead of up to 1000" in remark for remark in remarks)
     assert any("zinc data were not of the published size, but 12 train, 8 val, 8 test" in remark for remark in remarks)
     assert set(table.notes) < set(remarks)
+
+
+def test_other_settings_are_said(tmp_path):
+    changes = [parse_override("training.lr=0.5"), parse_override("model.width=20")]
+    table, (run,) = table_of("table2", tmp_path, models=["zinc-100k-phc5"], runs=1, epochs=2, overrides=changes)
+    finish(run)
+    (remark,) = [one for one in notes(table, collect(table, tmp_path)) if "Other settings" in one]
+    assert "model.width = 20 instead of 200" in remark
+    assert "training.lr = 0.5 instead of 0.001" in remark
+    assert "epochs" not in remark  # which are said to be cut short
+    assert "seed" not in remark
+
+
+def test_data_of_another_size_in_a_later_run_are_said(tmp_path):
+    table, runs = table_of("table2", tmp_path, models=["zinc-100k-phc5"], runs=3)
+    for run, sizes in zip(runs, [(10_000, 1_000, 1_000), (12, 8, 8), (13, 8, 8)], strict=True):
+        finish(run, sizes=sizes)
+    remarks = notes(table, collect(table, tmp_path))
+    assert any("published size, but 12 train, 8 val, 8 test; or 13 train, 8 val, 8 test;" in one for one in remarks)
+    (remark,) = [one for one in remarks if "different data" in one]
+    assert "The runs of zinc-100k-phc5" in remark
+    assert "seed-0: 10,000 train, 1,000 val, 1,000 test; seed-1: 12 train" in remark
+
+
+def test_the_machine_and_the_days_are_said(tmp_path):
+    table, runs = table_of("table2", tmp_path, models=["zinc-100k-phc5"], runs=2)
+    for day, run in zip(("2026-11-02", "2026-11-01"), runs, strict=True):
+        finish(run)
+        (run.folder / EXTRA_FILE).write_text(json.dumps({"device": "Some GPU", "date": day}))
+    assert "Trained on: Some GPU; 2026-11-01 to 2026-11-02." in notes(table, collect(table, tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"seed": 0}', '{"seed": "x"'])
+def test_a_damaged_result_is_named(tmp_path, text):
+    table, (run,) = table_of("table2", tmp_path, models=["zinc-100k-phc5"], runs=1)
+    finish(run)
+    (run.folder / "result.json").write_text(text)
+    with pytest.raises(DataError, match=r"seed-0/result\.json is damaged"):
+        compare(table, collect(table, tmp_path))
+
+
+@pytest.mark.parametrize("text", ["epoch,seconds\n0,text\n", "epoch,seconds\n0\n", "epoch\n0,1\n"])
+def test_damaged_metrics_are_named(tmp_path, text):
+    table, (run,) = table_of("timing", tmp_path, models=["molhiv-phc1"])
+    finish(run)
+    (run.folder / "metrics.csv").write_text(text)
+    with pytest.raises(DataError, match=r"seed-0/metrics\.csv is damaged"):
+        compare(table, collect(table, tmp_path))
 
 
 def test_the_published_size_is_not_worth_a_word(tmp_path):

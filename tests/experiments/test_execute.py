@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,12 +16,14 @@ import torch
 from safetensors.torch import load_file
 
 from phcgnn.data import GraphStore
-from phcgnn.experiments.execute import Execution, execute
+from phcgnn.experiments.execute import Execution, Outcome, _note, execute
 from phcgnn.experiments.paper import paper_tables
 from phcgnn.experiments.plan import plan
 from phcgnn.experiments.settings import parse_override
+from phcgnn.experiments.timing import machine
 from phcgnn.inference.evaluate import evaluate
 from phcgnn.models.folder import load_model
+from phcgnn.training.folder import RunFolder
 from phcgnn.training.loop import Observer
 
 from .conftest import SMALL
@@ -212,6 +215,86 @@ def test_sigterm_to_several_at_once_saves_each(tiny_benchmarks, tmp_path):
     assert [run.status for run in runs] == ["finished", "finished"], said
     assert [epochs_of(run)[:2] for run in runs] == before
     assert all(len(epochs_of(run)) == 100 for run in runs)
+
+
+def ended(number):
+    """Whether a process is gone, or only waits for somebody to notice its end."""
+    try:
+        with open(f"/proc/{number}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="children are found in /proc")
+def test_no_run_outlives_a_command_that_was_killed(tiny_benchmarks, tmp_path):
+    runs = planned(tiny_benchmarks, tmp_path, runs=2, epochs=100_000)
+    process = command(tiny_benchmarks, tmp_path, "--runs", 2, "--epochs", 100_000, "--jobs", 2)
+    workers = []
+    try:
+        wait_for_epochs(runs, 1, process)
+        with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+            workers = [int(number) for number in file.read().split()]
+        assert len(workers) == 2
+        process.kill()
+        process.communicate()
+        end = time.monotonic() + 60
+        while not all(map(ended, workers)):
+            assert time.monotonic() < end, "the runs go on"
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        for number in workers:
+            if not ended(number):
+                os.kill(number, signal.SIGKILL)
+    assert [run.status for run in runs] == ["interrupted", "interrupted"]
+    assert all("the process that started this one is gone" in (run.folder / "run.log").read_text() for run in runs)
+
+
+def test_nothing_goes_on_behind_an_error(tiny_benchmarks, tmp_path, monkeypatch):
+    class Worker:
+        told = 0
+
+        def poll(self):
+            return None
+
+        def terminate(self):
+            Worker.told += 1
+
+    monkeypatch.setattr("phcgnn.experiments.execute._start", lambda *arguments: Worker())
+    runs = planned(tiny_benchmarks, tmp_path, runs=3)
+
+    def say(text):
+        if text.startswith("2/3"):
+            raise RuntimeError("a terminal that is gone")
+
+    with pytest.raises(RuntimeError, match="a terminal"):
+        execute(runs, tmp_path, Execution(device="cpu", jobs=2), any_size=True, say=say)
+    assert Worker.told == 1
+
+
+def test_a_worker_whose_score_is_undefined_is_noted(tiny_benchmarks, tmp_path):
+    (run,) = planned(tiny_benchmarks, tmp_path)
+    result = {"scores": {"val": {"roc_auc": None}}, "metric": "roc_auc", "parameters": 1, "best_epoch": -1}
+    RunFolder(run.folder).path.mkdir(parents=True)
+    RunFolder(run.folder).write_json("result.json", {**result, "epochs": 1, "seconds": 1.0, "ended": "", "seed": 0})
+    outcome, said = Outcome(), []
+    _note(run, 0, outcome, said.append)
+    assert outcome.trained == [run.name]
+    assert "val roc_auc nan" in said[0]
+
+
+def test_the_machine_is_said(tiny_benchmarks, tmp_path):
+    (run,) = planned(tiny_benchmarks, tmp_path, epochs=1)
+    before = torch.get_num_threads()
+    try:
+        execute([run], tmp_path, replace(CPU, threads=1), any_size=True)
+    finally:
+        torch.set_num_threads(before)
+    extra = json.loads((run.folder / "reproduce.json").read_text())
+    assert extra["device"] == f"{machine('cpu')['device'] or 'CPU'} (1 threads)"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", extra["date"])
 
 
 def test_the_training_split_is_scored_with_the_best_weights(tiny_benchmarks, tmp_path):

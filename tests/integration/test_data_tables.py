@@ -1,8 +1,10 @@
-"""The tables that benchmarks/loading.py and benchmarks/featurise.py put into the pages on data and molecules."""
+"""The tables that loading.py, featurise.py and predict.py of benchmarks/ put into the pages on what they measure."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,43 @@ def test_featurise(script):
     ]
 
 
-@pytest.mark.parametrize("page, name", [("data", "loading-cpu"), ("data", "loading-cuda"), ("molecules", "featurise")])
+def test_predict(script, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("rdkit")
+    machine = {"device": "Some CPU", "torch": "2.13.0", "python": "3.11.7", "date": "2026-11-19", "rdkit": "2026.09.1"}
+    lines = [
+        {"benchmark": "predict-machine", **machine, "cores": 2, "table": "m.csv", "molecules": 41127, "batch_size": 32},
+        {
+            "benchmark": "predict",
+            "contender": "predict",
+            "per_second": 3000,
+            "per_cpu_second": 1600,
+            "cores_ideal": 3300,
+        },
+        {"benchmark": "predict", "contender": "read", "per_second": 90000, "per_cpu_second": 100000, "share": 0.0162},
+    ]
+    page, file = tmp_path / "page.md", tmp_path / "lines.jsonl"
+    page.write_text("Before.\n<!-- tables: predict -->\n<!-- end of tables -->\n")
+    file.write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setattr(sys, "argv", ["predict.py", "--lines", str(file), "--into", str(page)])
+    script("predict").main()
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == lines
+    text = page.read_text()
+    assert "Some CPU, 2 cores, torch 2.13.0, RDKit 2026.09.1, Python 3.11.7, 2026-11-19; the 41,127 molecules" in text
+    assert "| predict | 3,000 | 1,600 |  |\n| read | 90,000 | 100,000 | 1.6% |" in text
+    assert "the four stages would do 3,300 a second." in text
+
+
+def test_rounds_are_taken_in_turn(script):
+    seen = []
+    wall, own = script("_timing").take_turns({name: lambda name=name: seen.append(name) for name in "ab"}, 3)
+    assert seen == ["a", "b"] * 3
+    assert [len(found[name]) for found in (wall, own) for name in "ab"] == [3] * 4
+
+
+@pytest.mark.parametrize(
+    "page, name",
+    [("data", "loading-cpu"), ("data", "loading-cuda"), ("molecules", "featurise"), ("prediction", "predict")],
+)
 def test_the_pages_have_a_place_for_them(script, tmp_path, page, name):
     tables = script("layer_tables")
     tables.require_place(ROOT / "docs" / f"{page}.md", name)

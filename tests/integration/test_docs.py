@@ -41,6 +41,34 @@ def test_console_block(text, tmp_path):
             assert result.stdout.split() == expected.split(), command
 
 
+def slugs(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head) for head in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE))
+    found: dict[str, int] = {}
+    anchors = set()
+    for head in plain:
+        slug = re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
+        anchors.add(slug if slug not in found else f"{slug}-{found[slug]}")
+        found[slug] = found.get(slug, 0) + 1
+    return anchors
+
+
+def test_anchors_are_github_s():
+    assert slugs("# A `b`, c: [d](e.md)!\n\n```\n# no\n```\n## x-y\n## x-y\n") == {"a-b-c-d", "x-y", "x-y-1"}
+
+
+def test_anchors_of_links_are_headings():
+    link = re.compile(r"\]\((?!https?:|mailto:)([^)#]*)#([^)]+)\)")
+    found = 0
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target, anchor in link.findall(page.read_text(encoding="utf-8")):
+            there = page.parent / target if target else page
+            assert anchor in slugs(there.read_text(encoding="utf-8")), f"{page.name}: {target}#{anchor}"
+            found += 1
+    assert found
+
+
 def test_links_between_pages_lead_somewhere():
     link = re.compile(r"\]\((?!https?:|#|mailto:)([^)#]+)")
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:

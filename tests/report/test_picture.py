@@ -8,6 +8,7 @@ from phcgnn.report import picture
 from phcgnn.report.picture import FOREGROUND, LINE, drawing, style
 
 pytest.importorskip("matplotlib")
+from matplotlib import rc_context, rcParams
 
 NAME = "<script>alert('$x_1$')</script> & 分子"
 
@@ -23,6 +24,13 @@ def draw(name="line"):
 
 def test_the_same_figure_is_the_same_text():
     assert draw() == draw()
+
+
+def test_the_reader_s_own_settings_do_not_show():
+    before = draw()
+    with rc_context({"lines.linewidth": 9.0, "axes.facecolor": "red", "text.usetex": True}):
+        assert draw() == before
+        assert rcParams["lines.linewidth"] == 9.0
 
 
 def test_a_file_is_an_svg_in_colours_of_its_own_on_white():

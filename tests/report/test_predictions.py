@@ -9,6 +9,7 @@ from phcgnn.experiments.results import FinishedRun, finished_runs
 from phcgnn.report.molecules import draw_molecule, scaffold_errors, worst
 from phcgnn.report.parity import confusion, prediction_figures
 from phcgnn.report.predictions import Predictions, read_predictions
+from phcgnn.report.training import _said
 
 NAN = float("nan")
 
@@ -31,6 +32,11 @@ def test_errors_of_several_targets_are_in_units_of_their_deviation():
     first, second = math.sqrt(8 / 3), 100.0
     expected = [(1 / first + 10 / second) / 2, 0.0, (0 + 100 / second) / 2]
     np.testing.assert_allclose(found.errors, expected)
+
+
+def test_of_several_targets_the_one_that_errs_most_is_shown():
+    truth, predicted = [[0.0, 100.0], [1.0, 200.0], [2.0, 300.0]], [[2.0, 110.0], [1.0, 200.0], [2.0, 300.0]]
+    assert _said(made("regression", truth, predicted), 0) == "a: true 0, predicted 2"  # though 10 is more than 2
 
 
 def test_errors_of_yes_and_no_are_distances_of_probabilities():
@@ -96,6 +102,12 @@ def test_a_damaged_file_is_named(regression, tmp_path):
     shutil.copytree(finished_runs(regression)[0].folder, folder)
     (folder / "test_predictions.csv").write_text("graph,b_true\n1,x\n")
     with pytest.raises(DataError, match=r"test_predictions\.csv is damaged"):
+        read_predictions(FinishedRun(folder))
+    (folder / "test_predictions.csv").write_text("graph,b_true\n1\n")
+    with pytest.raises(DataError, match=r"test_predictions\.csv is damaged"):
+        read_predictions(FinishedRun(folder))
+    (folder / "model.json").unlink()
+    with pytest.raises(DataError, match=r"there is no model\.json in it.*test_predictions\.csv cannot be read"):
         read_predictions(FinishedRun(folder))
     (folder / "test_predictions.csv").write_text("")
     assert read_predictions(FinishedRun(folder)) is None

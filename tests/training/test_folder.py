@@ -1,6 +1,6 @@
 import pytest
 
-from phcgnn.training.folder import RunFolder, finite
+from phcgnn.training.folder import RunFolder, discard_report, finite, seed_folders
 
 
 def make_run(path, *, finished=False):
@@ -79,3 +79,27 @@ def test_rows(tmp_path):
 
 def test_finite():
     assert finite({"a": [1, float("inf")], "b": (True, None, "NaN")}) == {"a": [1, None], "b": [True, None, "NaN"]}
+
+
+def test_to_start_anew_takes_the_report_with_its_figures_away(tmp_path):
+    folder = make_run(tmp_path / "run", finished=True)
+    (folder.path / "figures").mkdir()
+    (folder.path / "figures" / "mine.svg").write_text("mine")
+    folder.open(resume=False, overwrite=True)
+    assert (folder.path / "figures" / "mine.svg").exists()  # there was no report that it could be of
+    folder.write_text("report.html", "old")
+    folder.open(resume=False, overwrite=True)
+    assert not (folder.path / "report.html").exists()
+    assert not (folder.path / "figures").exists()
+    (folder.path / "figures").mkdir()
+    (folder.path / "figures" / "notes.txt").write_text("mine")
+    folder.write_text("report.html", "old")
+    discard_report(folder.path)
+    assert (folder.path / "figures" / "notes.txt").exists()
+
+
+def test_seeds_are_found_by_their_numbers(tmp_path):
+    for name in ("seed-10", "seed-2", "seed-x", "seed-"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "seed-3").write_text("a file")
+    assert [path.name for path in seed_folders(tmp_path)] == ["seed-2", "seed-10"]

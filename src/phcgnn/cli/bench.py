@@ -13,7 +13,7 @@ __all__ = ["bench"]
 
 
 def bench(
-    device: Annotated[str | None, typer.Option(help="cpu or cuda. (default: cuda where there is a GPU)")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     preset: Annotated[
         list[str] | None, typer.Option(help="Whose network to time; may be given several times. (default: four)")
     ] = None,
@@ -30,9 +30,10 @@ def bench(
     from phcgnn.experiments.timing import machine
 
     with usage():
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        if device not in ("cpu", "cuda"):
-            raise ValueError(f"--device must be cpu or cuda, got {device!r}.")
+        if device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"--device must be auto, cpu or cuda, got {device!r}.")
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda" and not torch.cuda.is_available():
             raise ValueError("--device cuda: torch sees no GPU; run `phcgnn doctor` for the reason.")
         presets = tuple(preset or SHORT)

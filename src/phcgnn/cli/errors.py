@@ -31,7 +31,7 @@ def usage(*, about: str | None = None) -> Iterator[None]:
     except (TypeError, ValueError, OSError) as error:
         if not first_process():
             raise typer.Exit(2) from error
-        raise typer.BadParameter(str(error), param_hint=about) from error
+        raise typer.BadParameter(_plain(error), param_hint=about) from error
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def failures(*, batch_size: int | None = None) -> Iterator[None]:
     except MemoryError as error:
         fail(f"this machine is out of memory ({_first_line(error)}).")
     except OSError as error:
-        fail(f"{error.strerror or error}: {error.filename}" if error.filename else error)
+        fail(_plain(error))
     except RuntimeError as error:
         text = str(error)
         if "can't allocate memory" in text:
@@ -70,6 +70,13 @@ def failures(*, batch_size: int | None = None) -> Iterator[None]:
         if not first_process():  # the first one left, and has said why
             raise typer.Exit(1) from error
         fail("a process that trains along has failed; what it said stands above. The last state saved is intact.")
+
+
+def _plain(error: Exception) -> str:
+    """Return what an error says, without the number that the system gives it."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else f"{error.strerror}."
 
 
 def _first_line(error: Exception) -> str:

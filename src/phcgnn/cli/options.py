@@ -28,7 +28,7 @@ __all__ = [
 
 DataName = Annotated[str | None, typer.Option("--data", help="A benchmark's name, or a .phg file.")]
 Root = Annotated[Path | None, typer.Option(help="Where a benchmark's official files are, or are put.")]
-DataPath = Annotated[Path | None, typer.Option(help="A table: CSV, Parquet, SMI or SDF, gzipped or not.")]
+DataPath = Annotated[Path | None, typer.Option(help="A table: CSV, SMI or SDF, gzipped or not, or Parquet.")]
 SmilesColumn = Annotated[str | None, typer.Option(help="(default: the one called smiles)")]
 TargetColumns = Annotated[
     list[str] | None, typer.Option(help="What to predict: column names, separated by commas or given several times.")
@@ -37,7 +37,9 @@ TaskName = Annotated[str | None, typer.Option("--task", help="regression, classi
 WeightColumn = Annotated[str | None, typer.Option(help="How much a row counts.")]
 IdColumn = Annotated[str | None, typer.Option(help="A name for each molecule.")]
 SplitColumn = Annotated[str | None, typer.Option(help="Says train, val or test of each row.")]
-Featuriser = Annotated[str | None, typer.Option(help="What makes graphs of SMILES: ogb (default) or zinc.")]
+Featuriser = Annotated[
+    str | None, typer.Option(help="What makes graphs of SMILES: ogb (default), zinc or zinc-extended.")
+]
 OnInvalid = Annotated[str | None, typer.Option(help="Rows that cannot be used: error lists them and stops, or skip.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more.")]

@@ -19,7 +19,7 @@ def import_released(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The model folder to write.")],
     skip: Annotated[
-        str | None, typer.Option(help="initial or previous, where the file is of no data set of the paper.")
+        str | None, typer.Option(help="initial, previous or concat, where the file is of no data set of the paper.")
     ] = None,
 ) -> None:
     """Read the weights that the authors released and write a model folder. Nothing in the file is run."""

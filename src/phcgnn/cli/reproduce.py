@@ -33,16 +33,33 @@ class SeveralModels(TyperCommand):
     """Lets ``--models`` take several values: ``--models phc-1 phc-4`` is ``--models phc-1 --models phc-4``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat the option in front of each of its values."""
+        """Repeat the option in front of each of its values.
+
+        Raises:
+            typer.BadParameter: No value follows the option.
+        """
         spread: list[str] = []
-        taking = False
+        taking = lacking = False
         for arg in args:
+            option, equals, _ = arg.partition("=")
             if arg.startswith("-"):
-                taking = arg == "--models"
-                spread += [] if taking else [arg]
+                _require_value(lacking)
+                taking = option == "--models"
+                lacking = taking and not equals
+                spread += ([arg] if equals else []) if taking else [arg]
             else:
                 spread += ["--models", arg] if taking else [arg]
+                lacking = False
+        _require_value(lacking)
         return super().parse_args(ctx, spread)
+
+
+def _require_value(lacking: bool) -> None:
+    if lacking:
+        raise typer.BadParameter(
+            "names of rows must follow, e.g. --models phc-1 phc-8-dagger; leave it out to train every row.",
+            param_hint="--models",
+        )
 
 
 def reproduce(
@@ -68,6 +85,7 @@ def reproduce(
     report: Annotated[bool, typer.Option(help="Draw the figures and report.html.")] = True,
     any_size: Annotated[bool, typer.Option(help="Accept data of another size than the published ones.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU, for each run.")] = None,
     compile: Annotated[bool, typer.Option(help="Record and replay the training step, on a GPU.")] = True,
     checkpoint_seconds: Annotated[float, typer.Option(min=0, help="Save the state this often.")] = 60.0,
     quiet: Quiet = False,
@@ -88,6 +106,7 @@ def reproduce(
         table = paper_tables()[name]
         if table.timing and jobs > 1:
             raise ValueError("timing measures one run at a time; leave out --jobs.")
+        _require_value(bool(models) and not names(models))
         Runtime(device=device, checkpoint_seconds=checkpoint_seconds)  # type: ignore[arg-type]
         overrides = [parse_override(one) for one in set_ or []]
         options: dict[str, Any] = {"models": names(models), "runs": runs, "epochs": epochs, "root": str(root)}
@@ -95,6 +114,7 @@ def reproduce(
     execution = Execution(
         device=device,  # type: ignore[arg-type]
         jobs=jobs,
+        threads=threads,
         compile=compile,
         checkpoint_seconds=checkpoint_seconds,
         time_limit=time_limit,
@@ -140,12 +160,16 @@ def _displays(console: Console) -> Observe:
 def _conclude(output: Path, planned: list[PlannedRun], *, report: bool) -> dict[str, Any]:
     """Write tables and report; return what is printed."""
     from phcgnn.cli.report import make_report
+    from phcgnn.experiments.comparison import TABLES
     from phcgnn.experiments.reproduce import summarise
+    from phcgnn.training.folder import REPORT
 
-    summarise(output)
-    if report:
+    written = list(TABLES)
+    if report:  # and the tables with it
         make_report(output)
-    written = [name for name in ("results.csv", "table.md", "table.tex", "report.html") if (output / name).is_file()]
+        written.append(REPORT)
+    else:
+        summarise(output)
     states = [run.status for run in planned]
     counts = {state.replace(" ", "_"): states.count(state) for state in ("finished", "interrupted", "to do")}
     return {**counts, "written": [str(output / name) for name in written]}
@@ -168,7 +192,7 @@ def _dry_run(table: PaperTable, planned: list[PlannedRun], output: Path, executi
         data = str(first.data.name)
         if left and data_at_hand(data, first.data.root, output):
             _, store = provide_store(data, first.data.root, output, any_size=any_size)
-            found = estimate(first, store, device=execution.device)
+            found = estimate(first, store, execution)
             hours = left * found.run / 3600
             total += hours
             line += f" {found.step:>8.3f} {found.epoch:>9.1f} {hours:>8.2f}"

@@ -199,10 +199,12 @@ def _settings(
 
 def _configurations(output: Path) -> list[Path]:
     """Return the settings of the run, or of the several runs by their seeds, that a folder holds."""
-    if (output / "config.toml").is_file():
-        return [output / "config.toml"]
-    found = (path for path in output.glob("seed-*/config.toml") if path.parent.name[5:].isdecimal())
-    return sorted(found, key=lambda path: int(path.parent.name[5:]))
+    from phcgnn.training.folder import seed_folders
+
+    found = [path / "config.toml" for path in (output, *seed_folders(output))]
+    if found[0].is_file():
+        return found[:1]
+    return [path for path in found if path.is_file()]
 
 
 def _plan(output: Path, settings: RunSettings, runs: int | None, resume: bool) -> list[tuple[RunFolder, int]]:
@@ -270,11 +272,15 @@ def _train_all(
     from dataclasses import replace
 
     from phcgnn.cli.display import TrainingDisplay
+    from phcgnn.training.folder import discard_report
     from phcgnn.training.run import train as run
 
     if len(plan) > 1 and first_process():
         parent = plan[0][0].path.parent
         parent.mkdir(parents=True, exist_ok=True)
+        if overwrite:
+            (parent / SUMMARY).unlink(missing_ok=True)
+            discard_report(parent)
         write_text(parent / PLAN, json.dumps({"runs": len(plan), "seeds": [seed for _, seed in plan]}) + "\n")
     results = []
     for folder, seed in plan:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,10 +21,7 @@ from phcgnn.models import PHCGNN, PHCGNNConfig
 from phcgnn.models.compact import compact
 from phcgnn.training.captured import CapturedStep
 from phcgnn.training.config import TrainingConfig
-from phcgnn.training.losses import TASK_LOSS
-from phcgnn.training.objective import Objective
-from phcgnn.training.schedule import build_optimizer
-from phcgnn.training.step import TrainingStep
+from phcgnn.training.prepare import prepare
 
 __all__ = ["SHORT", "Runner", "Work", "forever", "prediction", "short_bench", "synthetic_store", "training"]
 
@@ -193,29 +188,15 @@ def training(work: Work, store: GraphStore, *, device: str = "cpu", fast: bool =
     network = PHCGNN.from_config(work.config(store.metadata), device=device)
     network.validate = False
     network.train()
-    config, why_plain = work.training, "not asked for"
-    size = min(config.batch_size, len(store.splits["train"]) if "train" in store.splits else len(store))
-    if fast and importlib.util.find_spec("phcgnn.training.prepare") is not None:
-        prepared: Any = importlib.import_module("phcgnn.training.prepare").prepare(store, network, config, compile=True)
-        why_plain, step, loader = prepared.plain, prepared.step, prepared.loader
-    else:
-        step, loader = plain_step(work, network, store), store.loader(size, shuffle=True, generator=seed, split="train")
-    batches = forever(loader)
+    config = replace(work.training, seed=seed)
+    prepared = prepare(store, network, config, compile=fast)
+    batches = forever(prepared.loader)
 
     def run() -> object:
-        return step(next(batches), config.lr)
+        return prepared.step(next(batches), config.lr)
 
-    return Runner(run, network, size, why_plain, step)
-
-
-def plain_step(work: Work, network: nn.Module, store: GraphStore) -> TrainingStep:
-    """Return the step of the plain path."""
-    config = work.training
-    optimizer = build_optimizer(config.optimizer, network.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    objective = Objective(
-        loss=config.loss or TASK_LOSS[store.metadata.task], lambda1=config.lambda1, lambda2=config.lambda2
-    )
-    return TrainingStep(network, optimizer, objective, gradient_clip=config.gradient_clip)
+    size = min(config.batch_size, len(store.splits["train"]))
+    return Runner(run, network, size, prepared.plain, prepared.step)
 
 
 def prediction(network: PHCGNN, store: GraphStore, batch_size: int) -> Step:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phcgnn.experiments.paper import Group, OtherMethod, PaperTable
-from phcgnn.experiments.results import RowResult
+from phcgnn.experiments.results import FinishedRun, RowResult
+from phcgnn.experiments.settings import RunSettings, differences
 from phcgnn.training.folder import RunFolder
 
-__all__ = ["Cell", "Grid", "compare", "notes", "to_latex", "to_markdown", "write_results"]
+__all__ = ["TABLES", "Cell", "Grid", "compare", "notes", "to_latex", "to_markdown", "write_results"]
+
+TABLES = ("results.csv", "table.md", "table.tex")
+"""What :func:`write_results` writes."""
 
 SPLIT_TITLES = {"train": "Training", "val": "Validation", "test": "Test"}
 
@@ -51,16 +56,26 @@ def notes(table: PaperTable, results: Sequence[RowResult]) -> list[str]:
     runs = [run for result in results for run in result.runs]
     devices = sorted({run.extra["device"] for run in runs if "device" in run.extra})
     if devices:
-        found.append(f"Trained on: {', '.join(devices)}.")
+        days = sorted({run.extra["date"] for run in runs if "date" in run.extra})
+        when = f"; {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+        found.append(f"Trained on: {', '.join(devices)}{when}.")
     found += _other_sizes(results)
-    cut = set[tuple[int, int]]()
+    cut, changed = set[tuple[int, int]](), dict[tuple[str, str, str], None]()
     for result in results:
-        allowed = result.row.settings()["training"]["epochs"]
-        cut |= {
-            (run.settings.training.epochs, allowed)
-            for run in result.runs
-            if run.settings is not None and run.settings.training.epochs < allowed
-        }
+        own = RunSettings.build(result.row.settings())
+        for settings in (run.settings for run in result.runs):
+            if settings is None:
+                continue
+            fewer = settings.training.epochs < own.training.epochs
+            if fewer:
+                cut.add((settings.training.epochs, own.training.epochs))
+            for name, value, usual in differences(settings, own):
+                if name != "training.seed" and not (fewer and name == "training.epochs"):
+                    changed[name, json.dumps(value), json.dumps(usual)] = None
+    if changed:
+        others = ", ".join(f"{name} = {value} instead of {usual}" for name, value, usual in changed)
+        about = "times" if table.timing else "scores"
+        found.append(f"Other settings than the row's own: {others}; such {about} say nothing about the paper's.")
     if cut and not table.timing:
         shorter = ", ".join(f"{short} instead of up to {long}" for short, long in sorted(cut))
         found.append(f"Cut short: epochs were {shorter}; such scores say nothing about the paper's.")
@@ -73,16 +88,35 @@ def notes(table: PaperTable, results: Sequence[RowResult]) -> list[str]:
 
 
 def _other_sizes(results: Sequence[RowResult]) -> list[str]:
-    """Say which data were not of the published size, by a run of each."""
+    """Say which data were not of the published size, and of which rows the runs had different ones."""
     from phcgnn.data.benchmarks import DATASETS
 
-    first = {result.row.preset.partition("-")[0]: result.runs[0] for result in reversed(results) if result.runs}
-    return [
-        f"The {name} data were not of the published size, but {', '.join(f'{n:,} {s}' for s, n in run.sizes.items())}; "
-        "such scores say nothing about the paper's."
-        for name, run in sorted(first.items())
-        if run.sizes and run.sizes != dict(DATASETS[name].sizes)
+    found: dict[str, dict[str, None]] = {}
+    for result in results:
+        name = result.row.preset.partition("-")[0]
+        other = (run for run in result.runs if run.sizes and run.sizes != dict(DATASETS[name].sizes))
+        found.setdefault(name, {}).update(dict.fromkeys(map(_size, other)))
+    said = [
+        f"The {name} data were not of the published size, but {'; or '.join(sizes)}; such scores say nothing about the "
+        "paper's."
+        for name, sizes in sorted(found.items())
+        if sizes
     ]
+    for result in results:
+        by_size: dict[str, list[str]] = {}
+        for run in result.runs:
+            if run.sizes:
+                by_size.setdefault(_size(run), []).append(run.folder.name)
+        if len(by_size) > 1:
+            runs = "; ".join(f"{', '.join(names)}: {size}" for size, names in by_size.items())
+            said.append(
+                f"The runs of {result.row.name} were trained on different data ({runs}), and do not belong together."
+            )
+    return said
+
+
+def _size(run: FinishedRun) -> str:
+    return ", ".join(f"{count:,} {split}" for split, count in run.sizes.items())
 
 
 def to_markdown(table: PaperTable, grids: Sequence[Grid], remarks: Sequence[str]) -> str:

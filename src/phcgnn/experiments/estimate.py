@@ -13,10 +13,11 @@ from pathlib import Path
 import torch
 
 from phcgnn.data.graphs import GraphStore
+from phcgnn.experiments.execute import Execution
 from phcgnn.experiments.settings import RunSettings
 from phcgnn.training.loop import Observer
 from phcgnn.training.run import train
-from phcgnn.training.runtime import Device, Runtime
+from phcgnn.training.runtime import Runtime
 
 __all__ = ["Estimate", "estimate"]
 
@@ -33,13 +34,13 @@ class Estimate:
     run: float
 
 
-def estimate(settings: RunSettings, store: GraphStore, *, device: Device = "auto", steps: int = 4) -> Estimate:
+def estimate(settings: RunSettings, store: GraphStore, execution: Execution, *, steps: int = 4) -> Estimate:
     """Measure some training steps after a first one, and reckon up what an epoch and a run take at most.
 
     Args:
         settings: Of the run.
         store: Its data.
-        device: Where.
+        execution: How it would be trained.
         steps: How many are measured.
     """
     watch = _Stopwatch(steps)
@@ -50,7 +51,12 @@ def estimate(settings: RunSettings, store: GraphStore, *, device: Device = "auto
             Path(folder) / "run",
             model=settings.model,
             config=config,
-            runtime=Runtime(device=device, checkpoint_seconds=math.inf),
+            runtime=Runtime(
+                device=execution.device,
+                threads=execution.threads,
+                compile=execution.compile,
+                checkpoint_seconds=math.inf,
+            ),
             observer=watch,
         )
     step = statistics.median(watch.seconds)

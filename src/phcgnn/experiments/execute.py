@@ -23,12 +23,13 @@ from phcgnn.data.progress import Progress, silent
 from phcgnn.experiments.plan import EXTRA_FILE, PlannedRun
 from phcgnn.experiments.settings import RunSettings
 from phcgnn.experiments.stores import provide_store
+from phcgnn.experiments.timing import machine
 from phcgnn.files import write_text
 from phcgnn.inference.evaluate import evaluate
 from phcgnn.training.folder import RunFolder
 from phcgnn.training.interrupt import Interrupted, StopRequest
 from phcgnn.training.loop import Epoch, NonFiniteLoss, Observer
-from phcgnn.training.run import Result, train
+from phcgnn.training.run import Result, read_result, train
 from phcgnn.training.runtime import Device, Runtime
 
 __all__ = ["Execution", "Outcome", "execute", "train_planned"]
@@ -48,6 +49,7 @@ class Execution:
     Args:
         device: ``auto`` takes a GPU where there is one.
         jobs: Runs at once; with several GPUs they take turns.
+        threads: Of the CPU, for each run. (default: torch's choice; of several runs at once an equal share)
         compile: See :class:`~phcgnn.training.runtime.Runtime`.
         checkpoint_seconds: How often a run's state is saved, at least.
         time_limit: Everything is saved and left after so many seconds.
@@ -55,6 +57,7 @@ class Execution:
 
     device: Device = "auto"
     jobs: int = 1
+    threads: int | None = None
     compile: bool = True
     checkpoint_seconds: float = 60.0
     time_limit: float | None = None
@@ -144,15 +147,20 @@ def train_planned(
         model=settings.model,
         config=settings.training,
         runtime=Runtime(
-            device=execution.device, compile=execution.compile, checkpoint_seconds=execution.checkpoint_seconds
+            device=execution.device,
+            threads=execution.threads,
+            compile=execution.compile,
+            checkpoint_seconds=execution.checkpoint_seconds,
         ),
         resume=True,
         observer=watched,
         record={"config.toml": settings.to_toml()},
     )
     cuda = execution.device != "cpu" and torch.cuda.is_available()
+    where = machine("cuda" if cuda else "cpu")
     extra: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if cuda else f"CPU ({torch.get_num_threads()} threads)",
+        "device": where["device"] if cuda else f"{where['device'] or 'CPU'} ({where['threads']} threads)",
+        "date": where["date"],
         "versions": {"phcgnn": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     if watched.how is not None:
@@ -162,7 +170,7 @@ def train_planned(
             size = 4 * settings.training.batch_size
             found = evaluate([folder], store, "train", device="cuda" if cuda else "cpu", batch_size=size)
             extra["train"] = found["metrics"]
-        write_text(folder / EXTRA_FILE, json.dumps(extra, indent=2) + "\n")
+        RunFolder(folder).write_json(EXTRA_FILE, extra)
     if stop.wanted is not None:
         raise Interrupted(stop.wanted)
     return result
@@ -216,29 +224,35 @@ def _side_by_side(
     say: Say,
 ) -> None:
     waiting, working = list(queue), dict[int, tuple[PlannedRun, subprocess.Popen[bytes]]]()
-    with StopRequest() as stop:
-        while waiting or working:
-            over = stop.wanted or ("the time limit" if deadline is not None and time.monotonic() >= deadline else None)
-            if over and outcome.stopped is None:
-                outcome.stopped = over
-                for _, process in working.values():
-                    process.terminate()
-            for slot in range(execution.jobs):
-                if slot not in working and waiting and outcome.stopped is None:
-                    run = waiting.pop(0)
-                    say(f"{len(queue) - len(waiting)}/{len(queue)}  {run.name}: {run.status}")
-                    try:
-                        working[slot] = run, _start(run, places[str(run.settings.data.name)][0], slot, execution)
-                    except OSError as error:
-                        outcome.failed[run.name] = str(error)
-                        say(f"{run.name}: failed: {error}")
-            if outcome.stopped and not working:
-                return
-            time.sleep(POLL_SECONDS)
-            for slot, (run, process) in list(working.items()):
-                if process.poll() is not None:
-                    del working[slot]
-                    _note(run, process.returncode, outcome, say)
+    try:
+        with StopRequest() as stop:
+            while waiting or working:
+                over = stop.wanted or (
+                    "the time limit" if deadline is not None and time.monotonic() >= deadline else None
+                )
+                if over and outcome.stopped is None:
+                    outcome.stopped = over
+                    for _, process in working.values():
+                        process.terminate()
+                for slot in range(execution.jobs):
+                    if slot not in working and waiting and outcome.stopped is None:
+                        run = waiting.pop(0)
+                        say(f"{len(queue) - len(waiting)}/{len(queue)}  {run.name}: {run.status}")
+                        try:
+                            working[slot] = run, _start(run, places[str(run.settings.data.name)][0], slot, execution)
+                        except OSError as error:
+                            outcome.failed[run.name] = str(error)
+                            say(f"{run.name}: failed: {error}")
+                if outcome.stopped and not working:
+                    return
+                time.sleep(POLL_SECONDS)
+                for slot, (run, process) in list(working.items()):
+                    if process.poll() is not None:
+                        del working[slot]
+                        _note(run, process.returncode, outcome, say)
+    finally:  # whatever ends this, nothing goes on behind it
+        for _, process in working.values():
+            process.terminate()
 
 
 def _start(run: PlannedRun, store: Path, slot: int, execution: Execution) -> subprocess.Popen[bytes]:
@@ -252,7 +266,8 @@ def _start(run: PlannedRun, store: Path, slot: int, execution: Execution) -> sub
         "compile": execution.compile,
         "checkpoint_seconds": execution.checkpoint_seconds,
         "scores": not run.timing,
-        "threads": max(1, cores // execution.jobs),
+        "threads": execution.threads or max(1, cores // execution.jobs),
+        "parent": os.getpid(),
     }
     environment = dict(os.environ)
     gpus = torch.cuda.device_count() if execution.device != "cpu" else 0
@@ -273,8 +288,7 @@ def _start(run: PlannedRun, store: Path, slot: int, execution: Execution) -> sub
 def _note(run: PlannedRun, code: int, outcome: Outcome, say: Say) -> None:
     if code == 0:
         outcome.trained.append(run.name)
-        result = json.loads((run.folder / "result.json").read_text(encoding="utf-8"))
-        say(f"{run.name}: {_describe(Result(**result))}")
+        say(f"{run.name}: {_describe(read_result(RunFolder(run.folder)))}")
     elif code == STOPPED or (code == -signal.SIGTERM and outcome.stopped):
         say(f"{run.name}: saved" if RunFolder(run.folder).checkpoint.exists() else f"{run.name}: not begun")
         outcome.stopped = outcome.stopped or "a signal to a worker"

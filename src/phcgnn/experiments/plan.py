@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Literal
 
 from phcgnn.errors import require_positive
 from phcgnn.experiments.paper import PaperTable, Row
-from phcgnn.experiments.settings import RunSettings, Settings, merge, read_settings
+from phcgnn.experiments.settings import RunSettings, Settings, differences, merge, read_settings
 from phcgnn.models import PHCGNN
 from phcgnn.training.folder import RunFolder
 from phcgnn.training.run import model_config
@@ -124,16 +123,8 @@ def _require_same_settings(folder: Path, settings: RunSettings) -> None:
     if not path.is_file():
         return
     found = RunSettings.build(read_settings(path))
-    for section in ("model", "training"):
-        ours, theirs = (_values(getattr(one, section)) for one in (settings, found))
-        for name in sorted({*ours, *theirs}):
-            if ours.get(name) != theirs.get(name):
-                raise ValueError(
-                    f"{folder} was made with {section}.{name} = {json.dumps(theirs.get(name))}, but now it would be "
-                    f"{json.dumps(ours.get(name))}; give the same options as then, or another --output."
-                )
-
-
-def _values(section: object) -> dict[str, object]:
-    values = dict(section) if isinstance(section, dict) else dataclasses.asdict(section)  # type: ignore[call-overload]
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    for name, theirs, ours in differences(found, settings):
+        raise ValueError(
+            f"{folder} was made with {name} = {json.dumps(theirs)}, but now it would be {json.dumps(ours)}; give the "
+            "same options as then, or another --output."
+        )

@@ -11,12 +11,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from phcgnn.errors import DataError
 from phcgnn.experiments.paper import PaperTable, Published, Row
 from phcgnn.experiments.plan import EXTRA_FILE, runs_folder
 from phcgnn.experiments.settings import RunSettings, read_settings
-from phcgnn.training.folder import RunFolder
+from phcgnn.training.folder import RunFolder, seed_folders
 
 __all__ = ["FinishedRun", "RowResult", "Score", "collect", "finished_runs", "results_rows"]
+
+RESULT: dict[str, type | tuple[type, ...]] = {
+    "scores": dict,
+    "metric": str,
+    "parameters": int,
+    "best_epoch": int,
+    "epochs": int,
+    "seconds": (int, float),
+    "ended": str,
+    "seed": int,
+}
+"""What ``result.json`` must hold."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +40,19 @@ class FinishedRun:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """What ``result.json`` holds."""
-        return _read_json(self.folder / "result.json")
+        """What ``result.json`` holds.
+
+        Raises:
+            DataError: It is damaged.
+        """
+        path = self.folder / "result.json"
+        found = _read_json(path)
+        for name, kind in RESULT.items():
+            if not isinstance(found.get(name), kind):
+                raise DataError(f"{path} is damaged (`{name}` is {found.get(name)!r}); train the run again.")
+        if not all(isinstance(scores, dict) for scores in found["scores"].values()):
+            raise DataError(f"{path} is damaged (`scores` is {found['scores']!r}); train the run again.")
+        return found
 
     @cached_property
     def extra(self) -> dict[str, Any]:
@@ -44,16 +68,24 @@ class FinishedRun:
 
     @cached_property
     def history(self) -> list[dict[str, float]]:
-        """A row an epoch, from ``metrics.csv``."""
-        with (self.folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
-            return [{name: float(value) for name, value in row.items() if value != ""} for row in csv.DictReader(file)]
+        """A row an epoch, from ``metrics.csv``.
+
+        Raises:
+            DataError: There is something else than numbers in it.
+        """
+        path = self.folder / "metrics.csv"
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                return [{name: float(text) for name, text in row.items() if text != ""} for row in csv.DictReader(file)]
+        except (ValueError, TypeError, csv.Error) as error:
+            raise DataError(f"{path} is damaged ({error}); train the run again.") from error
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Graphs in each split, as far as the folder says."""
         path = self.folder / "splits.json"
         splits = _read_json(path) if path.is_file() else {}
-        return {name: len(splits[name]) for name in ("train", "val", "test") if name in splits}
+        return {name: len(splits[name]) for name in ("train", "val", "test") if isinstance(splits.get(name), list)}
 
     @property
     def seed(self) -> int:
@@ -74,7 +106,7 @@ class FinishedRun:
     @property
     def epoch_seconds(self) -> float | None:
         """Median over the epochs after the first, which may compile; over all of them if there is but one."""
-        seconds = [row["seconds"] for row in self.history]
+        seconds = [row["seconds"] for row in self.history if "seconds" in row]
         return statistics.median(seconds[1:] or seconds) if seconds else None
 
 
@@ -134,8 +166,7 @@ def collect(table: PaperTable, out: Path) -> list[RowResult]:
 
 def finished_runs(folder: Path) -> list[FinishedRun]:
     """Return the finished runs under a row's folder, by seed."""
-    found = [FinishedRun(path) for path in folder.glob("seed-*") if RunFolder(path).finished]
-    return sorted(found, key=lambda run: run.seed)
+    return [FinishedRun(path) for path in seed_folders(folder) if RunFolder(path).finished]
 
 
 def results_rows(table: PaperTable, results: Sequence[RowResult]) -> list[dict[str, object]]:
@@ -187,5 +218,10 @@ def _blank(value: float | None) -> float | str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is damaged ({error}); train the run again.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is damaged (it holds {content!r}, no object); train the run again.")
     return content

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from phcgnn.data.sources import DataSettings
 from phcgnn.models import PHCGNNConfig
 from phcgnn.training.config import TrainingConfig
 
-__all__ = ["RunSettings", "merge", "parse_override", "presets", "read_preset", "read_settings"]
+__all__ = ["RunSettings", "differences", "merge", "parse_override", "presets", "read_preset", "read_settings"]
 
 SECTIONS = ("data", "model", "training")
 
@@ -61,6 +61,26 @@ class RunSettings:
         """Write everything, defaults included, as ``config.toml`` holds it."""
         model = "".join(f"{name} = {json.dumps(value)}\n" for name, value in self.model.items())
         return f"[data]\n{self.data.to_toml()}\n[model]\n{model}\n[training]\n{self.training.to_toml()}"
+
+
+def differences(one: RunSettings, other: RunSettings) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what two runs differ in, as ``section.field`` with both values; where their data lie does not count.
+
+    >>> one = RunSettings.build({"data": {"root": "here"}})
+    >>> other = RunSettings.build({"data": {"root": "there"}, "training": {"lr": 0.5}})
+    >>> list(differences(one, other))
+    [('training.lr', 0.001, 0.5)]
+    """
+    for section in SECTIONS:
+        ours, theirs = (_values(getattr(settings, section)) for settings in (one, other))
+        for name in sorted({*ours, *theirs}):
+            if ours.get(name) != theirs.get(name) and (section, name) != ("data", "root"):
+                yield f"{section}.{name}", ours.get(name), theirs.get(name)
+
+
+def _values(section: Any) -> dict[str, Any]:
+    values = section if isinstance(section, dict) else asdict(section)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def presets() -> list[str]:

@@ -1,12 +1,15 @@
 """One run in a process of its own: ``python -m phcgnn.experiments.worker TASK``, where TASK is a JSON object.
 
-Its log goes to stdout; it leaves with 0 when the run is finished, with 3 when it was asked to stop and saved.
+Its log goes to stdout; it leaves with 0 when the run is finished, with 3 when it was asked to stop and saved. It
+asks itself once the process that started it is gone.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -24,7 +27,16 @@ _log = logging.getLogger("phcgnn.worker")
 
 
 class _Lines(Observer):
-    """A line an epoch."""
+    """A line an epoch; asks the run to save and leave where nobody waits for it any more."""
+
+    def __init__(self, parent: int) -> None:
+        self.parent, self.asked = parent, False
+
+    def batch(self, epoch: int, done: int, batches: int, graphs: int) -> None:
+        if not self.asked and _orphaned(self.parent):
+            self.asked = True
+            _log.info("the process that started this one is gone")
+            signal.raise_signal(signal.SIGTERM)
 
     def epoch(self, epoch: Epoch, epochs: int) -> None:
         name, score = next(iter(epoch.scores.items()))
@@ -32,6 +44,11 @@ class _Lines(Observer):
             "epoch %d/%d  loss %.4f  val %s %.4f  lr %.2g  %.1f s",
             epoch.epoch + 1, epochs, epoch.train_loss, name, score, epoch.lr, epoch.seconds,
         )  # fmt: skip
+
+
+def _orphaned(parent: int) -> bool:
+    """Whether the process of that number, which started this one, has ended; not known where it does not show."""
+    return os.name == "posix" and os.getppid() != parent
 
 
 def main(task: str) -> int:
@@ -46,7 +63,12 @@ def main(task: str) -> int:
     )
     try:
         train_planned(
-            settings, folder, GraphStore.load(about["store"]), execution, scores=about["scores"], observer=_Lines()
+            settings,
+            folder,
+            GraphStore.load(about["store"]),
+            execution,
+            scores=about["scores"],
+            observer=_Lines(about["parent"]),
         )
     except Interrupted as error:
         _log.info("stopped by %s; the state is saved", error)

@@ -19,6 +19,7 @@ from phcgnn.errors import DataError, require_positive
 from phcgnn.inference.description import require_molecular
 from phcgnn.models.compact import compact
 from phcgnn.models.folder import load_model
+from phcgnn.training.folder import seed_folders
 from phcgnn.training.targets import Decoder
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def model_folders(folder: str | Path) -> list[Path]:
         raise DataError(f"{folder}: there is no such folder; give what `phcgnn train -o` wrote.")
     if (folder / "model.json").is_file():
         return [folder]
-    members = sorted(folder.glob("seed-*"), key=lambda path: (len(path.name), path.name))
+    members = seed_folders(folder)
     ready = [path for path in members if (path / "model.json").is_file()]
     if ready and len(ready) < len(members):
         unfinished = ", ".join(path.name for path in members if path not in ready)

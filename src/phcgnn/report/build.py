@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phcgnn.errors import DataError
+from phcgnn.experiments.comparison import TABLES
 from phcgnn.experiments.reproduce import MANIFEST
 from phcgnn.files import write_text
 from phcgnn.report.picture import can_draw
 from phcgnn.report.reproduction import reproduction_page
 from phcgnn.report.sections import MISSING, Drawn
 from phcgnn.report.training import training_page
+from phcgnn.training.folder import FIGURES, REPORT
 
 __all__ = ["FIGURES", "REPORT", "Written", "write_report"]
-
-REPORT, FIGURES = "report.html", "figures"
-
-TABLES = ("results.csv", "table.md", "table.tex")
 
 
 @dataclass(frozen=True)

@@ -103,11 +103,13 @@ def drawing(name: str, title: str, caption: str, size: tuple[float, float]) -> I
     >>> pictures[0].file().count("<svg")
     1
     """
-    from matplotlib import rc_context
+    from matplotlib import rc_context, rcdefaults, rcParams
     from matplotlib.figure import Figure
 
     pictures: list[Picture] = []
-    with rc_context(_SETTINGS), warnings.catch_warnings():
+    with rc_context(), warnings.catch_warnings():
+        rcdefaults()  # whatever the reader's matplotlibrc says
+        rcParams.update(_SETTINGS)
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own fonts have it
         figure = Figure(figsize=size)
         yield figure, pictures

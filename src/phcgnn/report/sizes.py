@@ -35,7 +35,7 @@ def parameters_against_score(name: str, group: Group, grid: Grid, results: Seque
         axes = figure.subplots()
         for label, count, mean in _paper(grid, group):
             axes.plot(count, mean, "D", mfc="none", color=FOREGROUND, markersize=5, linewidth=0.8)
-            if label not in {name for name, *_ in ours} and f"{label}" not in {f"{name} (ours)" for name, *_ in ours}:
+            if label not in {shown for name, *_ in ours for shown in (name, f"{name} (ours)")}:
                 _name(axes, label, count, mean)
         for number, (label, parameters, score) in enumerate(ours):
             colour = COLOURS[number % len(COLOURS)]

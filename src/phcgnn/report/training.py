@@ -215,10 +215,10 @@ def _worst(found: Predictions, *, draw: bool) -> str:
 
 
 def _said(found: Predictions, row: int) -> str:
-    """Return what is true of a molecule and what was predicted; of several targets the worst."""
+    """Return what is true of a molecule and what was predicted; of several targets the one that errs most."""
     truth, predicted = found.truth[row], found.predicted[row]
     if found.task == "multiclass":
         return f"{found.targets[int(truth[0])]}, predicted {found.targets[int(predicted.argmax())]}"
-    target = int(np.nanargmax(np.abs(predicted - truth)))
+    target = int(np.nanargmax(found.apart[row]))
     name = f"{found.targets[target]}: " if len(truth) > 1 else ""
     return f"{name}true {truth[target]:.4g}, predicted {predicted[target]:.4g}"

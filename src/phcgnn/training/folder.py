@@ -14,7 +14,7 @@ from typing import Any
 
 from phcgnn.files import write_text
 
-__all__ = ["RunFolder", "finite"]
+__all__ = ["FIGURES", "REPORT", "RunFolder", "discard_report", "finite", "seed_folders"]
 
 RESULTS = (
     "result.json",
@@ -23,9 +23,11 @@ RESULTS = (
     "start.safetensors",
     "metrics.csv",
     "test_predictions.csv",
-    "report.html",
 )
 FOLDERS = ("checkpoints", "log")
+
+REPORT, FIGURES = "report.html", "figures"
+"""What :mod:`phcgnn.report` writes into a folder."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class RunFolder:
                 (self.path / name).unlink(missing_ok=True)
             for name in FOLDERS:
                 shutil.rmtree(self.path / name, ignore_errors=True)
+            discard_report(self.path)
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.path, self.checkpoint.parent):
             for left in folder.glob(".*.part"):  # of a write that was killed
@@ -124,6 +127,23 @@ class RunFolder:
             if new:
                 writer.writeheader()
             writer.writerow(row)
+
+
+def discard_report(path: Path) -> None:
+    """Remove a folder's report with its figures; figures without a report are somebody else's and stay."""
+    if not (path / REPORT).is_file():
+        return
+    for figure in (path / FIGURES).glob("*.svg"):
+        figure.unlink()
+    if (path / FIGURES).is_dir() and not any((path / FIGURES).iterdir()):
+        (path / FIGURES).rmdir()
+    (path / REPORT).unlink()
+
+
+def seed_folders(path: Path) -> list[Path]:
+    """Return the folders ``seed-0``, ``seed-1``, ... of several runs, finished or not, by their numbers."""
+    found = (one for one in path.glob("seed-*") if one.name[5:].isdecimal() and one.is_dir())
+    return sorted(found, key=lambda one: int(one.name[5:]))
 
 
 def finite(value: Any) -> Any:

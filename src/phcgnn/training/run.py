@@ -30,7 +30,7 @@ from phcgnn.training.runtime import Runtime
 from phcgnn.training.start import START_FILE, save_start
 from phcgnn.training.targets import Decoder
 
-__all__ = ["Result", "model_config", "train"]
+__all__ = ["Result", "model_config", "read_result", "train"]
 
 EVALUATION_FACTOR = 4
 """Validation batches are this many times larger than training batches: they hold no gradients."""
@@ -126,7 +126,7 @@ def train(
     config.require_shares(processes.count)
     going_on = processes.first(lambda: folder.open(resume=resume, overwrite=overwrite))
     if resume and folder.finished and not going_on:
-        return _read_result(folder)  # somebody cleared its checkpoint away
+        return read_result(folder)  # somebody cleared its checkpoint away
 
     torch.manual_seed(config.seed)
     store = store.to(fabric.device)
@@ -163,7 +163,7 @@ def train(
     if going_on:
         trainer.resume()
         if folder.finished and trainer.progress.done is not None:
-            return _read_result(folder)
+            return read_result(folder)
     else:
         torch.manual_seed(config.seed * processes.count + processes.rank)  # dropout differs from process to process
     with recorder.recording(runtime.loggers, trainer.progress.history):
@@ -356,7 +356,8 @@ def _rows(store: GraphStore, predictions: Tensor, targets: Tensor) -> list[dict[
     return rows
 
 
-def _read_result(folder: RunFolder) -> Result:
+def read_result(folder: RunFolder) -> Result:
+    """Return the result of a finished run; a score that is undefined, and null in the file, is NaN."""
     found = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))
     for by_metric in found["scores"].values():
         by_metric.update({name: math.nan for name, value in by_metric.items() if value is None})
