@@ -371,7 +371,7 @@ def test_the_output_may_not_be_the_input_through_a_redirection(long_table, nurse
 def test_a_full_disk(nursery, table, tmp_path):  # noqa: F811
     said = tmp_path / "said"
     assert nursery.wait(nursery.start("-i", table, stdout="/dev/full", stderr=said)) == 1
-    assert said.read_text() == "Error: [Errno 28] No space left on device\n"
+    assert said.read_text() == "Error: No space left on device.\n"
 
 
 def test_an_ensemble_whose_run_did_not_finish(table, tmp_path):  # noqa: F811
