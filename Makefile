@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,dev]"
 	touch $@
 
-demo: $(STAMP)   ## two small networks, trained and compared in about two minutes
+demo: $(STAMP)   ## two small networks, trained and compared within two minutes
 	$(BIN)/phcgnn demo -o runs/demo
 
 # Each test process computes on one thread: two that spin on two threads each would wait for one another.

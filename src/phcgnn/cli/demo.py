@@ -28,7 +28,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Gets a run folder for each network.")] = Path(
         "runs/demo"
     ),
-    epochs: Annotated[int | None, typer.Option(min=1, help="(default: about two minutes' worth on two cores)")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="(default: up to two minutes' worth on two cores)")] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log_file: LogFile = None,
