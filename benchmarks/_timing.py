@@ -1,12 +1,24 @@
 """What the benchmarks share; what ``phcgnn bench`` uses too lives in the package."""
 
+import contextlib
+import json
 import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from phcgnn.experiments.timing import Step, interleave, machine, median_ratio, peak_bytes
 
-__all__ = ["Step", "interleave", "machine", "median_ratio", "peak_bytes", "processor_time", "take_turns"]
+__all__ = ["Step", "interleave", "machine", "median_ratio", "peak_bytes", "print_lines", "processor_time", "take_turns"]
+
+
+def print_lines(lines: Iterable[dict[str, Any]], output: Path | None) -> None:
+    """Write a JSON line for each, as it comes, into a file or else to stdout."""
+    with contextlib.nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8") as out:
+        for line in lines:
+            print(json.dumps(line), file=out, flush=True)
 
 
 def processor_time() -> float:

@@ -14,18 +14,17 @@ largest fit in a minute.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
-from _timing import interleave, machine, peak_bytes
+from _timing import interleave, machine, peak_bytes, print_lines
 from phcgnn.data import GraphStore
 from phcgnn.experiments.bench import Work, prediction, synthetic_store, training
 from phcgnn.models import PHCGNN
@@ -133,9 +132,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("no CUDA device here")
-    out: TextIO = sys.stdout if options.output is None else options.output.open("w", encoding="utf-8")
-    for line in lines(options):
-        print(json.dumps(line), file=out, flush=True)
+    print_lines(lines(options), options.output)
 
 
 if __name__ == "__main__":

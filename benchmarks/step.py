@@ -22,14 +22,13 @@ where a step's time goes.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +36,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
 from _plain import PlainNetwork, copy_weights, folded
-from _timing import Step, interleave, machine, median_ratio
+from _timing import Step, interleave, machine, median_ratio, print_lines
 from phcgnn.data import GraphStore
 from phcgnn.experiments.bench import Work, forever, prediction, synthetic_store, training
 from phcgnn.models import PHCGNN, PHCGNNConfig
@@ -385,9 +384,7 @@ def main() -> None:
     options.tflops = options.tflops or (494.0 if options.tf32 else 67.0)
     if options.tf32:
         torch.set_float32_matmul_precision("high")
-    out: TextIO = sys.stdout if options.output is None else options.output.open("w", encoding="utf-8")
-    for line in lines(options):
-        print(json.dumps(line), file=out, flush=True)
+    print_lines(lines(options), options.output)
 
 
 if __name__ == "__main__":
