@@ -11,6 +11,7 @@ from torch import Tensor
 from phcgnn.nn.adjacency import Adjacency, add_rows
 from phcgnn.nn.eager import is_watched, plain_on_cpu
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
+from phcgnn.nn.kernels.lists import EdgeLists
 
 __all__ = ["EdgeBatch", "EdgeEncoder"]
 
@@ -43,6 +44,8 @@ class EdgeBatch:
         self._sums: Tensor | None = None
         self._sorted: Tensor | None = None
         self._hot: Tensor | None = None
+        self.lists: EdgeLists | None = None
+        self.codes: Tensor | None = None
 
     @property
     def adjacency(self) -> Adjacency:
