@@ -5,13 +5,15 @@ By hand: ``TRITON_INTERPRET=1 python -m pytest tests/nn/kernels/under_interprete
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from phcgnn.experiments.bench import synthetic_store
 from phcgnn.models import PHCGNN
@@ -20,14 +22,11 @@ from phcgnn.nn.adjacency import sum_rows
 from phcgnn.nn.kernels.lists import EdgeLists
 from phcgnn.nn.kernels.softmax import softmax_by_lists, softmax_of_messages, softmax_of_neighbours
 from phcgnn.nn.kernels.sums import sum_by_lists
+from phcgnn.training.config import TrainingConfig
+from phcgnn.training.prepare import prepare
 
-
-class Watch(TorchDispatchMode):
-    """Changes nothing, but what is for plain tensors on the CPU alone is not taken."""
-
-    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
-        return operation(*arguments, **(keywords or {}))
-
+sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
+recorders = importlib.import_module("recorders")
 
 GRAPHS = {  # nodes, edges, width
     "some": (7, 20, 5),
@@ -241,13 +240,32 @@ def test_a_network_on_a_padded_batch(data, settings, csr):
     found = []
     for wanted in (True, False):
         model.zero_grad()
-        with kernels.use(wanted) as used, Watch():
+        with kernels.use(wanted) as used, recorders.Watch():
             y = model(batch)[batch.graph_mask]
             y.square().sum().backward()
         assert (used.taken > 0) == wanted
         found.append((y.detach(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
     torch.testing.assert_close(*[y for y, _ in found], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(*[g for _, g in found], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"aggregation": "softmax"}], ids=["sum", "softmax"])
+def test_a_recorded_step_is_that_of_the_plain_path(settings):
+    """The operations are on the tape, as a CUDA graph would have their kernels; both ways it trains the same."""
+    still = {"n": 3, "width": 9, "layers": 1, "downstream": (6,), "dropout": 0.0, "downstream_dropout": 0.0}
+    states = []
+    for wish in (True, False):
+        store = synthetic_store("zinc", 9, nodes=6, edges=14)
+        torch.manual_seed(0)
+        network = PHCGNN(node_features=(28,), edge_features=(4,), **still, **settings).double().train()
+        store.y = store.y.double()
+        config = TrainingConfig(batch_size=3, lr=1e-3)
+        prepared = prepare(store, network, config, kernels=wish, recorder=recorders.Tape())
+        for batch in prepared.loader:
+            prepared.step(batch, 1e-3)
+        assert prepared.path == ("recorded, with kernels" if wish else "recorded")
+        states.append(torch.cat([p.detach().flatten() for p in network.parameters()]))
+    assert (states[0] - states[1]).norm() < 1e-6 * states[1].norm()
 
 
 def test_transforms_take_the_operations_of_torch():

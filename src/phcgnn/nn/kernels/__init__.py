@@ -3,6 +3,6 @@
 Nothing here imports Triton before kernels are used; without it, torch's operations are, which give the same.
 """
 
-from phcgnn.nn.kernels.switch import Use, takes, use, why_not
+from phcgnn.nn.kernels.switch import Use, takes, use, wanted, why_not
 
-__all__ = ["Use", "takes", "use", "why_not"]
+__all__ = ["Use", "takes", "use", "wanted", "why_not"]

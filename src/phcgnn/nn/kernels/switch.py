@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = ["Use", "takes", "use", "why_not"]
+__all__ = ["Use", "takes", "use", "wanted", "why_not"]
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -29,7 +29,7 @@ _uses = [Use(wanted=True)]
 
 
 @contextlib.contextmanager
-def use(wanted: bool) -> Iterator[Use]:
+def use(wish: bool) -> Iterator[Use]:
     """Use the kernels or torch's operations for a while, in this process; kernels only where they can be.
 
     Autograd's backward follows its forward, wherever it is called.
@@ -38,11 +38,16 @@ def use(wanted: bool) -> Iterator[Use]:
     ...     takes(torch.ones(2, 2))
     False
     """
-    _uses.append(Use(wanted))
+    _uses.append(Use(wish))
     try:
         yield _uses[-1]
     finally:
         _uses.pop()
+
+
+def wanted() -> bool:
+    """Whether kernels are wanted now."""
+    return _uses[-1].wanted
 
 
 def takes(*tensors: Tensor) -> bool:
@@ -54,7 +59,7 @@ def takes(*tensors: Tensor) -> bool:
     been before.
     """
     device = tensors[0].device
-    if not _uses[-1].wanted or not all(tensor.dtype in TYPES and tensor.device == device for tensor in tensors):
+    if not wanted() or not all(tensor.dtype in TYPES and tensor.device == device for tensor in tensors):
         return False
     if torch.compiler.is_compiling():
         return (
