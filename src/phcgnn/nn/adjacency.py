@@ -166,4 +166,4 @@ class _SumRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         index, ptr, index_t, ptr_t = ctx.saved_tensors
-        return sum_rows(gradients[0].contiguous(), index_t, ptr_t, index, ptr), None, None, None, None
+        return _SumRows.apply(gradients[0].contiguous(), index_t, ptr_t, index, ptr), None, None, None, None
