@@ -71,7 +71,13 @@ ALWAYS_WIDE = ("highest", "weight", "to_table", "to_beta")
 
 @needs_triton
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("kind, width", [("fp32", 304), ("fp32", 225), ("bf16", 200), ("fp64", 304)])
+@pytest.mark.parametrize(
+    "kind, width",
+    [
+        ("fp32", 304),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in [("fp32", 225), ("bf16", 200), ("fp64", 304)]),
+    ],
+)
 def test_compiles_for_a_gpu_that_is_not_here(kind, width, name, tmp_path, monkeypatch):
     """Without spilled registers or atomic additions."""
     if os.environ.get("TRITON_INTERPRET") == "1":
