@@ -15,7 +15,7 @@ from phcgnn.nn.kernels.tiles import choose, wide
 
 __all__ = ["MOST_ROWS", "softmax_by_lists", "softmax_of_messages", "softmax_of_neighbours"]
 
-MOST_ROWS = 32
+MOST_ROWS = 16
 """Of a table that is read by the kernels: backward takes a sum over the edges for each."""
 
 LISTS = "Tensor ptr, Tensor target, Tensor? source, Tensor? leaving, Tensor? leaving_ptr"
@@ -128,7 +128,7 @@ def _backward(
     of_nodes = target, gradient, out, highest, weight
     dtype, wide_ = wide(out)
     categories = 0 if table is None or codes is None else table.shape[0]
-    tile = choose(width, 2048)
+    tile = choose(width, 1024, most=32)  # of 32 edges or more, so that partial sums are few
     grid = tile.grid(edges, width)
     of_table = h.new_empty(grid[0], categories, width, dtype=dtype)
     of_beta = h.new_empty(grid, dtype=dtype)

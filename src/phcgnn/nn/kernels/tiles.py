@@ -36,19 +36,20 @@ class Tile(NamedTuple):
         return {"ROWS": self.rows, "CHANNELS": self.channels, "UNROLL": self.unroll, "num_warps": 4}
 
 
-def choose(width: int, cells: int, elements: float = 1.0) -> Tile:
+def choose(width: int, cells: int, elements: float = 1.0, most: int = MOST_CHANNELS) -> Tile:
     """Choose the tile for rows of a width.
 
     Args:
         width: Channels of a row.
         cells: Rows times channels of a tile.
         elements: How many elements an average row has.
+        most: Channels of a tile at most.
 
     >>> choose(304, 512), choose(225, 512), choose(7, 512, elements=9.3)
     (Tile(rows=8, channels=64, unroll=2), Tile(rows=4, channels=128, unroll=2), Tile(rows=64, channels=8, unroll=4))
     """
     smallest = 1 << (width - 1).bit_length()
-    sizes = [size for size in (MOST_CHANNELS, 64, 32) if size <= smallest] or [smallest]
+    sizes = [size for size in (128, 64, 32) if size <= min(smallest, most)] or [smallest]
     channels = min(sizes, key=lambda size: -(-width // size) * size)  # the largest of those that waste least
     return Tile(max(1, cells // channels), channels, 4 if elements > 4 else 2)
 
