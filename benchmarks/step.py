@@ -42,6 +42,7 @@ from phcgnn.experiments.bench import Work, forever, prediction, synthetic_store,
 from phcgnn.models import PHCGNN, PHCGNNConfig
 from phcgnn.models.compact import compact
 from phcgnn.nn.affine import affine, uses_onednn
+from phcgnn.training.memory import keep_freed_memory
 
 Line = dict[str, Any]
 
@@ -300,7 +301,7 @@ def profile(preset: str, store: GraphStore, steps: int = 5, shown: int = 14) -> 
     total = sum(event.self_cpu_time_total for event in rows)
     config = work.config(store.metadata)
     operations, moved = count(config, *rows_of(store, runner.graphs), runner.graphs)
-    names = ("mkldnn::_linear_pointwise", "aten::mm", "aten::addmm", "aten::bmm")
+    names = ("mkldnn::_linear_pointwise", "aten::convolution_backward", "aten::mm", "aten::addmm", "aten::bmm")
     products = sum(event.self_cpu_time_total for event in rows if event.key in names) / total * whole
     head = {**case(work, config, store), "benchmark": "step-profile", "batch_size": runner.graphs}
     yield {
@@ -353,6 +354,7 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
                 yield {"benchmark": "step-failed", "preset": work.name, "reason": str(error).splitlines()[0]}
             torch.cuda.empty_cache()
         return
+    keep_freed_memory()  # as training does; for both
     yield capability(options.seconds / 4)
     for preset in options.only or OURS_AND_PLAIN:
         data = Work.from_preset(preset).data

@@ -47,7 +47,7 @@ def is_fused(y):
     return type(y.grad_fn).__name__ == "_FusedBackward"
 
 
-@pytest.fixture(params=[16, 2**19], ids=["many pieces", "one piece"])
+@pytest.fixture(params=[16, 2**21], ids=["many pieces", "one piece"])
 def pieces(request, monkeypatch):
     monkeypatch.setattr(fused, "PIECE", request.param * (12 if request.param == 16 else 1))
 

@@ -9,7 +9,7 @@ from phcgnn.nn.aggregation import SoftmaxAggregation
 from phcgnn.nn.softmax import softmax_of_sorted
 
 
-@pytest.fixture(autouse=True, params=[16, 2**18], ids=["many runs", "one run"])
+@pytest.fixture(autouse=True, params=[16, 2**21], ids=["many runs", "one run"])
 def runs(request, monkeypatch):
     monkeypatch.setattr(softmax, "RUN", request.param)
 

@@ -20,7 +20,7 @@ SPAN = 16.0
 """So far apart may logits be that share one shift: what a shift rounds away grows with its size, and a set is not to
 depend on how large the logits of another are."""
 
-RUN = 2**18
+RUN = 2**21
 """So many numbers of a tensor are worked on at a time, so that they stay in the cache from one pass to the next."""
 
 
