@@ -47,6 +47,7 @@ from phcgnn.models.compact import compact
 from phcgnn.nn import kernels as own_kernels
 from phcgnn.nn.affine import affine, uses_onednn
 from phcgnn.training.captured import CapturedStep
+from phcgnn.training.memory import keep_freed_memory
 
 Line = dict[str, Any]
 
@@ -321,7 +322,7 @@ def profile(preset: str, store: GraphStore, steps: int = 5, shown: int = 14) -> 
     total = sum(event.self_cpu_time_total for event in rows)
     config = work.config(store.metadata)
     operations, moved = count(config, *rows_of(store, runner.graphs), runner.graphs)
-    names = ("mkldnn::_linear_pointwise", "aten::mm", "aten::addmm", "aten::bmm")
+    names = ("mkldnn::_linear_pointwise", "aten::convolution_backward", "aten::mm", "aten::addmm", "aten::bmm")
     products = sum(event.self_cpu_time_total for event in rows if event.key in names) / total * whole
     head = {**case(work, config, store), "benchmark": "step-profile", "batch_size": runner.graphs}
     yield {
@@ -376,6 +377,7 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
                 yield {"benchmark": "step-failed", "preset": work.name, "reason": str(error).splitlines()[0]}
             torch.cuda.empty_cache()
         return
+    keep_freed_memory()  # as training does; for both
     yield capability(options.seconds / 4)
     for preset in options.only or OURS_AND_PLAIN:
         data = Work.from_preset(preset).data

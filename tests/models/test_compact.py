@@ -6,6 +6,7 @@ from torch import nn
 
 from phcgnn import PHCGNN
 from phcgnn.experiments.bench import synthetic_store
+from phcgnn.models import phc_gnn
 from phcgnn.models.compact import compact
 from phcgnn.nn import PHCNorm, PHMLinear
 from phcgnn.nn.affine import Affine
@@ -49,6 +50,35 @@ def test_predicts_the_same(options):
         torch.testing.assert_close(small(batch), model(batch), rtol=1e-10, atol=1e-12)
     assert not any(isinstance(module, PHMLinear) for module in small.modules())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("options", [*VARIANTS.values(), *LEFT.values()], ids=[*VARIANTS, *LEFT])
+def test_nodes_that_fill_a_batch_up_change_nothing(options, monkeypatch):
+    monkeypatch.setattr(phc_gnn, "uses_onednn", lambda: True)
+    seen = []
+    monkeypatch.setattr(phc_gnn, "fill_up", lambda rows: seen.append(rows) or rows + 5)
+    model, _ = trained(**options)
+    small, store = compact(model), synthetic_store("zinc", 7)
+    for batch in (store.batch([2]), store.batch(range(7)), store.batch(range(7), csr=True)):
+        with torch.no_grad():
+            torch.testing.assert_close(small(batch), model(batch), rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(
+                small.node_embeddings(batch), model.node_embeddings(batch), rtol=1e-9, atol=1e-11
+            )
+        assert seen[-1] == batch.num_nodes
+        batch.x = batch.x[:, 0]
+        with torch.no_grad():
+            torch.testing.assert_close(small(batch), model(batch), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("source", ["edge-mean", "edge-sum", "constant"])
+def test_nodes_without_features_are_filled_up_too(source, monkeypatch):
+    monkeypatch.setattr(phc_gnn, "uses_onednn", lambda: True)
+    monkeypatch.setattr(phc_gnn, "fill_up", lambda rows: rows + 3)
+    model = PHCGNN(**{**SMALL, "node_features": None, "edge_features": 7, "node_source": source}).double().eval()
+    batch = synthetic_store("ppa", 3, nodes=9, edges=30).batch(range(3))
+    with torch.no_grad():
+        torch.testing.assert_close(compact(model)(batch), model(batch), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)

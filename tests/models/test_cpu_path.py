@@ -11,7 +11,7 @@ from phcgnn import PHCGNN
 from phcgnn.experiments.bench import synthetic_store
 from phcgnn.nn import PHCConv
 
-USERS = ("nn.affine", "nn.encoder", "nn.norm", "models.edges", "models.phc_gnn")
+USERS = ("nn.affine", "nn.block", "nn.encoder", "nn.fused", "nn.norm", "nn.softmax", "models.edges", "models.phc_gnn")
 SMALL = {"n": 2, "width": 16, "layers": 2, "downstream": (8,)}
 VARIANTS = {
     "sum": {},

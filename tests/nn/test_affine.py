@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from phcgnn.nn import affine as module
-from phcgnn.nn.affine import Affine, affine, uses_onednn
+from phcgnn.nn.affine import Affine, affine, fill_up, outer_sum, uses_onednn
 
 
 def inputs(rows=64, i=24, o=16, dtype=torch.float32):
@@ -17,7 +17,7 @@ def inputs(rows=64, i=24, o=16, dtype=torch.float32):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("rows", [1, 31, 32, 200])
+@pytest.mark.parametrize("rows", [1, 31, 32, 200, 4099])
 def test_equals_linear_with_its_gradients(rows, relu, bias, dtype, tol):
     x, weight, b = inputs(rows, dtype=dtype)
     given = (x, weight, b) if bias else (x, weight)
@@ -29,6 +29,34 @@ def test_equals_linear_with_its_gradients(rows, relu, bias, dtype, tol):
         torch.autograd.grad(y, given, cotangent), torch.autograd.grad(expected, given, cotangent), strict=True
     ):
         torch.testing.assert_close(found, wanted, rtol=tol["rtol"], atol=10 * tol["atol"])
+
+
+@pytest.mark.parametrize("rows", [2, 33, 4099])
+@pytest.mark.parametrize("turned", [False, True])
+def test_outer_sum_is_the_product(rows, turned, dtype, tol):
+    left, right = torch.randn(rows, 70, dtype=dtype), torch.randn(rows, 90, dtype=dtype)
+    if turned:
+        left, right = left.t().contiguous().t(), right.t().contiguous().t()
+    expected = (left.double().t() @ right.double()).to(dtype)
+    torch.testing.assert_close(outer_sum(left, right), expected, rtol=tol["rtol"], atol=rows * tol["atol"])
+
+
+def test_outer_sum_is_differentiable():
+    left, right = (torch.randn(4099, 70, dtype=torch.float32, requires_grad=True) for _ in range(2))
+    outer_sum(left, right).sum().backward()
+    torch.testing.assert_close(left.grad, right.detach().sum(1, keepdim=True).expand(-1, 70), rtol=1e-4, atol=1e-3)
+
+
+def test_few_numbers_of_rows_are_given_to_onednn():
+    heads = {p * each for rows in range(2048, 4096) for p, each in [module._pieces(rows, 32)]}
+    assert len(heads) == 32
+    assert all(0 <= rows - p * each < rows / 32 for rows in range(32, 5000) for p, each in [module._pieces(rows, 32)])
+    assert all(16 <= module._pieces(rows, 16)[0] < 32 for rows in range(32, 5000))
+    for rows in range(1, 5000):
+        filled = fill_up(rows)
+        assert rows <= filled <= max(rows, rows * 33 / 32)
+        pieces, each = module._pieces(filled, 32)
+        assert rows < module.FEWEST_ROWS or pieces * each == filled
 
 
 def test_gradients_of_gradients():

@@ -1,59 +1,127 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
 from torch import nn
 
-from phcgnn.nn import norm as norm_module
-from phcgnn.nn.block import activate
+from phcgnn.nn import PHMLinear, fused
+from phcgnn.nn.block import apply_blocks
 from phcgnn.nn.dropout import ComponentDropout
-from phcgnn.nn.norm import PHCNorm, WhiteningNorm, build_norm
+from phcgnn.nn.norm import PHCNorm, build_norm
 
 
-def one_by_one(x, norm, dropout, seed):
-    y = nn.functional.batch_norm(
-        x, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=True, momentum=0.1, eps=norm.eps
-    ).relu()
-    torch.manual_seed(seed)
-    return y if dropout is None or dropout.p == 0 else (y.unflatten(-1, (norm.n, -1)) * dropout.draw(y)).flatten(-2)
+def make(widths, n=3, p=0.0, kind="unit", dtype=torch.float64, bias=True, relu=nn.ReLU):
+    """Return blocks of the given widths, with nothing left at its start."""
+    blocks = []
+    for a, b in itertools.pairwise(widths):
+        linear, norm = PHMLinear(a, b, n, bias=bias, dtype=dtype), PHCNorm(b, n, dtype=dtype)
+        with torch.no_grad():
+            norm.weight.uniform_(-1, 2)
+            norm.bias.normal_()
+            if bias:
+                linear.bias.normal_()
+        blocks.append((linear, norm, relu(), None if p is None else ComponentDropout(p, n, kind=kind)))
+    return blocks
+
+
+def one_by_one(x, blocks, skipped=None):
+    """What it should be: torch's own operations."""
+    for linear, norm, _, dropout in blocks:
+        a = nn.functional.linear(x, linear.dense_weight(), linear.bias)
+        x = nn.functional.batch_norm(
+            a, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=True, momentum=0.1, eps=norm.eps
+        ).relu()
+        if dropout is not None and dropout.p:
+            x = (x.unflatten(-1, (norm.n, -1)) * dropout.draw(x)).flatten(-2)
+    return x if skipped is None else x + skipped
+
+
+def parameters_of(blocks):
+    return [p for linear, norm, *_ in blocks for p in (*linear.parameters(), *norm.parameters())]
+
+
+def is_fused(y):
+    return type(y.grad_fn).__name__ == "_FusedBackward"
+
+
+@pytest.fixture(params=[16, 2**21], ids=["many pieces", "one piece"])
+def pieces(request, monkeypatch):
+    monkeypatch.setattr(fused, "PIECE", request.param * (12 if request.param == 16 else 1))
 
 
 @pytest.mark.parametrize("kind", ["unit", "element"])
 @pytest.mark.parametrize("p", [None, 0.0, 0.3])
-def test_equals_norm_relu_dropout_with_gradients_and_statistics(p, kind, dtype, tol):
-    norm = PHCNorm(12, n=3).to(dtype)
-    with torch.no_grad():
-        norm.weight.uniform_(-1, 2)
-        norm.bias.normal_()
-    other = copy.deepcopy(norm)
-    dropout = None if p is None else ComponentDropout(p, 3, kind=kind)
-    x = (3 + torch.randn(50, 12, dtype=dtype)).requires_grad_()
-    expected = one_by_one(x, other, dropout, 5)
+@pytest.mark.parametrize("widths", [(6, 12), (6, 12, 9), (12, 3, 6, 12)])
+@pytest.mark.parametrize("skips", [False, True])
+def test_equals_the_parts_one_by_one_with_gradients_and_statistics(widths, p, kind, skips, dtype, tol, pieces):
+    blocks = make(widths, p=p, kind=kind, dtype=dtype, bias=not skips)
+    others = copy.deepcopy(blocks)
+    x = (3 + torch.randn(53, widths[0], dtype=dtype)).requires_grad_()
+    skipped = torch.randn(53, widths[-1], dtype=dtype, requires_grad=True) if skips else None
     torch.manual_seed(5)
-    y = activate(x, norm, nn.ReLU(), dropout)
-    torch.testing.assert_close(y, expected, **tol)
+    expected = one_by_one(x, others, skipped)
+    torch.manual_seed(5)
+    y = apply_blocks(x, blocks, skipped=skipped)
+    assert is_fused(y)
+    loose = {name: 50 * value for name, value in tol.items()}
+    torch.testing.assert_close(y, expected, **loose)
     cotangent = torch.randn_like(y)
-    found = torch.autograd.grad(y, (x, norm.weight, norm.bias), cotangent)
-    wanted = torch.autograd.grad(expected, (x, other.weight, other.bias), cotangent)
+    given = [x] if skipped is None else [x, skipped]
+    found = torch.autograd.grad(y, given + parameters_of(blocks), cotangent)
+    wanted = torch.autograd.grad(expected, given + parameters_of(others), cotangent)
     for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a, b, rtol=10 * tol["rtol"], atol=10 * tol["atol"])
-    torch.testing.assert_close(norm.running_mean, other.running_mean, **tol)
-    torch.testing.assert_close(norm.running_var, other.running_var, **tol)
-    assert int(norm.num_batches_tracked) == 1
+        torch.testing.assert_close(a, b, rtol=loose["rtol"], atol=loose["atol"] * max(1, float(b.abs().max())))
+    for block, other in zip(blocks, others, strict=True):
+        torch.testing.assert_close(block[1].running_mean, other[1].running_mean, **tol)
+        torch.testing.assert_close(block[1].running_var, other[1].running_var, **loose)
+        assert int(block[1].num_batches_tracked) == 1
 
 
-def test_second_derivatives():
-    norm = PHCNorm(4, n=2).double()
-    x = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+def test_a_mean_far_from_zero_costs_no_digits(pieces):
+    blocks = make((6, 12), dtype=torch.float32)
+    with torch.no_grad():
+        blocks[0][0].bias.add_(300.0)
+    exact = copy.deepcopy(blocks)
+    for module in exact[0][:2]:
+        module.double()
+    x = torch.randn(3000, 6)
+    y, expected = apply_blocks(x, blocks), one_by_one(x.double(), exact)
+    torch.testing.assert_close(y.double(), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(blocks[0][1].running_var.double(), exact[0][1].running_var, rtol=1e-3, atol=1e-5)
 
-    def function(x, weight, bias):
-        return norm_module._NormActivate.apply(x, weight, bias, None, None, 0.0, 1e-5, True, None)[0]
 
-    inputs = (x, norm.weight.detach().requires_grad_(), norm.bias.detach().requires_grad_())
+def test_derivatives_and_second_derivatives(pieces):
+    norms = [PHCNorm(4, n=2).double(), PHCNorm(6, n=2).double()]
+    x, skipped = torch.randn(9, 4, dtype=torch.float64), torch.randn(9, 6, dtype=torch.float64)
+    weights = [torch.randn(4, 4), torch.randn(6, 4)]
+    keep = ComponentDropout(0.3, 2).draw(torch.empty(9, 4, dtype=torch.float64))
+
+    def function(x, skipped, first, second, bias, gamma, beta):
+        for norm in norms:
+            norm.weight, norm.bias = (nn.Parameter(p) for p in (gamma[: norm.num_features], beta[: norm.num_features]))
+        settings = [(norms[0], keep), (norms[1], None)]
+        return fused._Fused.apply(
+            settings, x, skipped, first, None, gamma[:4], beta[:4], second, bias, gamma[4:], beta[4:]
+        )
+
+    inputs = [x, skipped, *(w.double() for w in weights)]
+    inputs += [torch.randn(size, dtype=torch.float64) for size in (6, 10, 10)]
+    inputs = tuple(tensor.requires_grad_() for tensor in inputs)
     assert torch.autograd.gradcheck(function, inputs)
     assert torch.autograd.gradgradcheck(function, inputs)
+
+
+def test_frozen_parts_get_no_gradient():
+    blocks = make((6, 12, 9))
+    frozen = [blocks[0][0].weight, blocks[1][1].weight]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    apply_blocks(torch.randn(20, 6, dtype=torch.float64), blocks).sum().backward()
+    assert all(p.grad is None for p in frozen)
+    assert all(p.grad is not None for p in parameters_of(blocks) if p.requires_grad)
 
 
 @pytest.mark.parametrize(
@@ -62,26 +130,55 @@ def test_second_derivatives():
     ids=["whitening", "tanh", "no norm", "a function"],
 )
 def test_unusual_parts_go_one_after_the_other(norm, activation):
-    built = build_norm(norm, 6, 3)
+    linear, built = PHMLinear(6, 6, 3), build_norm(norm, 6, 3)
     x = torch.randn(9, 6)
-    expected = activation(copy.deepcopy(built)(x))
-    torch.testing.assert_close(activate(x, built, activation), expected)
-    assert norm != "whitening" or isinstance(built, WhiteningNorm)
+    expected = activation(copy.deepcopy(built)(linear(x)))
+    y = apply_blocks(x, [(linear, built, activation, None)])
+    torch.testing.assert_close(y, expected)
+    assert not is_fused(y)
 
 
 def test_eval_mode_and_a_single_row_take_the_running_statistics():
-    norm = PHCNorm(6, n=3)
+    ((linear, norm, relu, dropout),) = make((6, 6), dtype=torch.float32)
     for x in (torch.randn(1, 6), torch.randn(5, 6)):
         norm.train(len(x) == 1)
-        expected = (x / (1 + norm.eps) ** 0.5).relu()
-        torch.testing.assert_close(activate(x, norm, nn.ReLU(), ComponentDropout(0.0, 3)), expected)
+        expected = (norm.weight * linear(x) / (1 + norm.eps) ** 0.5 + norm.bias).relu()
+        torch.testing.assert_close(apply_blocks(x, [(linear, norm, relu, dropout)]), expected)
+    assert int(norm.num_batches_tracked) == 0
 
 
-def test_hooks_are_called():
-    norm, seen = PHCNorm(6, n=3), []
-    norm.register_forward_hook(lambda *_: seen.append("norm"))
-    activate(torch.randn(5, 6), norm, nn.ReLU())
-    assert seen == ["norm"]
+def test_statistics_that_are_means_over_all_batches_or_not_kept():
+    for options in ({"momentum": None}, {"track_running_stats": False}):
+        ((linear, _, relu, dropout),) = make((6, 6))
+        norm = PHCNorm(6, 3, dtype=torch.float64)
+        for name, value in options.items():
+            setattr(norm, name, value)
+        other = copy.deepcopy(norm)
+        for _ in range(3):
+            x = torch.randn(9, 6, dtype=torch.float64)
+            y = apply_blocks(x, [(linear, norm, relu, dropout)])
+            assert is_fused(y)
+            torch.testing.assert_close(y, nn.BatchNorm1d.forward(other, linear(x)).relu())
+        torch.testing.assert_close(norm.state_dict(), other.state_dict())
+
+
+@pytest.mark.parametrize("watched", range(4), ids=["linear", "norm", "activation", "dropout"])
+def test_hooks_are_called(watched):
+    blocks, seen = make((6, 12)), []
+    blocks[0][watched].register_forward_hook(lambda *_: seen.append(1))
+    apply_blocks(torch.randn(5, 6, dtype=torch.float64), blocks)
+    assert seen == [1]
+
+
+def test_a_wrong_width_is_refused_by_the_layer():
+    with pytest.raises(ValueError, match="PHMLinear: the input"):
+        apply_blocks(torch.randn(5, 7, dtype=torch.float64), make((6, 12)))
+
+
+def test_a_nan_stays_one():
+    blocks, x = make((6, 12)), torch.randn(20, 6, dtype=torch.float64)
+    x[3] = float("nan")
+    assert apply_blocks(x, blocks).isnan().all()
 
 
 def test_drawn_units_are_kept_as_often_as_said():
@@ -103,34 +200,35 @@ def several_at_once(function, *inputs):
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
 def test_gradients_for_several_cotangents_at_once(p):
-    norm, dropout = PHCNorm(6, n=3).double(), ComponentDropout(p, 3)
+    blocks = make((6, 12, 6), p=p)
     x = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
-
-    def function(x, weight, bias):
-        return activate(x, norm, nn.ReLU(), dropout)
-
-    at_once, singly = several_at_once(function, x, norm.weight, norm.bias)
-    for found, wanted in zip(at_once, singly, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    given = [x, *parameters_of(blocks)]
+    y = apply_blocks(x, blocks)
+    cotangents = torch.randn(3, *y.shape, dtype=y.dtype)
+    at_once = torch.autograd.grad(y, given, cotangents, is_grads_batched=True, retain_graph=True)
+    singly = [torch.autograd.grad(y, given, cotangent, retain_graph=True) for cotangent in cotangents]
+    for found, wanted in zip(at_once, zip(*singly, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(wanted), rtol=1e-10, atol=1e-10)
 
 
 def test_global_hooks_are_called():
-    norm, seen = PHCNorm(6, n=3), []
+    blocks, seen = make((6, 6), p=0.5), []
     handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module)))
     try:
-        activate(torch.randn(5, 6), norm, nn.ReLU(), ComponentDropout(0.5, 3))
+        apply_blocks(torch.randn(5, 6, dtype=torch.float64), blocks)
     finally:
         handle.remove()
-    assert seen == [PHCNorm, nn.ReLU, ComponentDropout]
+    assert seen == [PHMLinear, PHCNorm, nn.ReLU, ComponentDropout]
 
 
 @pytest.mark.parametrize("kind", ["unit", "element"])
 def test_the_seed_draws_the_same_one_by_one(kind):
-    norm, dropout = PHCNorm(12, n=3), ComponentDropout(0.4, 3, kind=kind)
-    other, x = copy.deepcopy(norm), torch.randn(50, 12)
+    blocks, x = make((6, 12, 6), p=0.4, kind=kind), torch.randn(50, 6, dtype=torch.float64)
+    others = copy.deepcopy(blocks)
     torch.manual_seed(3)
-    y = activate(x, norm, nn.ReLU(), dropout)
+    y = apply_blocks(x, blocks)
     torch.manual_seed(3)
-    expected = dropout(other(x).relu())
-    torch.testing.assert_close(y, expected)
-    assert torch.equal(y == 0, expected == 0)
+    for linear, norm, relu, dropout in others:
+        x = dropout(relu(norm(linear(x))))
+    torch.testing.assert_close(y, x)
+    assert torch.equal(y == 0, x == 0)

@@ -72,3 +72,17 @@ def test_a_narrow_type_is_summed_in_float32():
     h = torch.ones(3000, 4, dtype=torch.bfloat16)
     total = pool(h, ptr=torch.tensor([0, 3000]))
     torch.testing.assert_close(total, 3000 * pool(h[:1], ptr=torch.tensor([0, 1])))
+
+
+@pytest.mark.parametrize("watched", ["linear", "real", None])
+def test_gates_by_one_map_or_two(watched):
+    pool, x, seen = SoftAttentionPooling(8, n=4).double(), torch.randn(5, 8, dtype=torch.float64), []
+    if watched:
+        getattr(pool, watched).register_forward_hook(lambda *_: seen.append(1))
+    torch.testing.assert_close(pool.gates(x), pool.real.affine(pool.linear(x)).sigmoid())
+    assert len(seen) == (0 if watched is None else 1 + (watched == "linear"))
+
+
+def test_a_wrong_width_is_refused():
+    with pytest.raises(ValueError, match="PHMLinear: the input"):
+        SoftAttentionPooling(8, n=4).gates(torch.randn(5, 7))

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from phcgnn import PHCGNN
 from phcgnn.nn import PHMLinear
 from phcgnn.training.objective import Objective
-from phcgnn.training.step import TrainingStep
+from phcgnn.training.step import TrainingStep, clip_gradients
 from phcgnn.training.targets import Scaler
 
 from .conftest import make_store
@@ -113,3 +113,38 @@ def test_nothing_in_a_step_waits_for_the_device(task):
         for batch in batches[1:]:
             step(batch, 0.01)
     assert waits.found == []
+
+
+def parameters_with(gradients):
+    parameters = []
+    for gradient in gradients:
+        parameters.append(torch.nn.Parameter(torch.zeros(()) if gradient is None else torch.zeros_like(gradient)))
+        parameters[-1].grad = None if gradient is None else gradient.clone()
+    return parameters
+
+
+@pytest.mark.parametrize("limit", [0.1, 1e6])
+@pytest.mark.parametrize("dtypes", [(torch.float64, torch.float64), (torch.float32, torch.float64)])
+def test_gradients_are_clipped_as_torch_does(limit, dtypes):
+    gradients = [torch.randn(3, 4, dtype=dtypes[0]), None, torch.randn(5, dtype=dtypes[1]).t(), torch.zeros(0)]
+    gradients[3] = gradients[3].to(dtypes[0])
+    found, expected = parameters_with(gradients), parameters_with(gradients)
+    clip_gradients(iter(found), limit)
+    torch.nn.utils.clip_grad_norm_(expected, limit)
+    assert found[1].grad is None
+    for a, b in zip(found, expected, strict=True):
+        if b.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_a_nan_in_one_gradient_spoils_all_when_clipped():
+    parameters = parameters_with([torch.tensor([1.0, float("nan")]), torch.ones(3)])
+    clip_gradients(parameters, 1.0)
+    assert all(p.grad.isnan().all() for p in parameters)
+
+
+def test_nothing_to_clip():
+    clip_gradients([], 1.0)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    clip_gradients([parameter], 1.0)
+    assert parameter.grad is None

@@ -27,8 +27,9 @@ def compact(model: PHCGNN) -> PHCGNN:
     .. math:: \max\big(0, \gamma \odot (\mathbf{U}\mathbf{x} + \mathbf{b} - \boldsymbol\mu) / \sigma
               + \boldsymbol\beta\big) = \max(0, \mathbf{U}'\mathbf{x} + \mathbf{b}')
 
-    The copy stays in eval mode and cannot be trained further; other norms and activations are left as they are, and so
-    is a layer or a norm that stands in several places or that a hook watches.
+    On the CPU it fills batches up, by nodes without neighbours that are in no graph, to one of few sizes, for which
+    oneDNN has the products ready. The copy stays in eval mode and cannot be trained further; other norms and
+    activations are left as they are, and so is a layer or a norm that stands in several places or that a hook watches.
 
     >>> model = PHCGNN(node_features=(28,), edge_features=(4,), n=2, width=8, layers=1, downstream=(4,)).eval()
     >>> x, edges, attributes = torch.tensor([[0], [5]]), torch.tensor([[0, 1], [1, 0]]), torch.tensor([[1], [1]])
@@ -57,6 +58,7 @@ def compact(model: PHCGNN) -> PHCGNN:
         for name, child in module._modules.items():
             if type(child) is nn.Linear and not is_watched(child):
                 module._modules[name] = Affine.from_linear(child)
+    small.fills_up = True
     return small.requires_grad_(False)
 
 

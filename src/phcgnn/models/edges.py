@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import cast
+import math
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from phcgnn.nn.adjacency import Adjacency, add_rows
+from phcgnn.nn.affine import outer_sum
 from phcgnn.nn.eager import is_watched, plain_on_cpu
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
 from phcgnn.nn.kernels.lists import EdgeLists
 
 __all__ = ["EdgeBatch", "EdgeEncoder"]
+
+MOST_KINDS = 256
+"""More combinations of categories than this are not tabulated."""
 
 EdgeEncoder = CategoricalEncoder | ContinuousEncoder
 
@@ -43,7 +48,7 @@ class EdgeBatch:
         self._closed: Adjacency | None = None
         self._sums: Tensor | None = None
         self._sorted: Tensor | None = None
-        self._hot: Tensor | None = None
+        self._kinds: tuple[Tensor, Tensor, Tensor] | None = None
         self.lists: EdgeLists | None = None
         self.codes: Tensor | None = None
 
@@ -67,18 +72,29 @@ class EdgeBatch:
         return together + self.sum_embeddings(encoder)
 
     def messages(self, h: Tensor, encoder: EdgeEncoder | None) -> Tensor:  # (V, k) -> (E, k)
-        """Return what the edges carry, those into one node after those into the node before."""
-        sent = h.index_select(0, self.adjacency.source)
+        """Return what the edges carry, those into one node after those into the node before; on the CPU alone."""
         if encoder is None:
-            return sent
+            return h.index_select(0, self.adjacency.source)
         if self._sorted is None:
             self._sorted = self._sort()
-        watched = is_watched(encoder)
-        if isinstance(encoder, CategoricalEncoder) and encoder.weight.shape[0] <= encoder.features and not watched:
-            if self._hot is None:
-                self._hot = encoder.one_hot(self._sorted)
-            return torch.addmm(sent, self._hot, encoder.weight)
-        return sent + encoder(self._sorted)
+        if isinstance(encoder, CategoricalEncoder) and not is_watched(encoder):
+            kinds = math.prod(encoder.cardinalities)
+            if kinds <= MOST_KINDS and kinds <= self.num_nodes:
+                return self._messages_of_kinds(h, encoder)
+        return h.index_select(0, self.adjacency.source) + encoder(self._sorted)
+
+    def _messages_of_kinds(self, h: Tensor, encoder: CategoricalEncoder) -> Tensor:
+        """Return the messages where all edges are of a few kinds: two rows of one table are added for each."""
+        adjacency = self.adjacency
+        if self._kinds is None:
+            assert self._sorted is not None
+            every = torch.cartesian_prod(*(torch.arange(count) for count in encoder.cardinalities))
+            steps = [math.prod(encoder.cardinalities[i + 1 :]) for i in range(len(encoder.cardinalities))]
+            kind = (self._sorted.reshape(-1, len(steps)).long() * torch.tensor(steps)).sum(1)
+            rows = torch.stack([adjacency.source, kind + self.num_nodes], dim=1)
+            self._kinds = rows, encoder.one_hot(every), encoder.one_hot(self._sorted)
+        rows, every, own = self._kinds
+        return _AddKinds.apply(h, encoder.weight, rows, every, own, adjacency.order, adjacency.target_ptr)
 
     def _sort(self) -> Tensor:
         """Return the raw features in the order of the adjacency."""
@@ -117,3 +133,26 @@ class EdgeBatch:
             self._sums = add_rows(numbers, target, self.num_nodes)
         degree = self.adjacency.degree.to(weight.dtype)[:, None]
         return F.linear(self._sums, weight) + degree * encoder.affine.bias
+
+
+class _AddKinds(torch.autograd.Function):
+    """Rows of the nodes plus embeddings of the edges, with one gather: ``h[source] + own @ table``."""
+
+    # forward takes the context: with setup_context, torch would read the signature again at every call
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, table: Tensor, rows: Tensor, every: Tensor, own: Tensor, order: Tensor, ptr: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(rows, own, order, ptr)
+        return F.embedding_bag(rows, torch.cat([h, every @ table]), mode="sum")
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (rows, own, order, ptr), gradient = ctx.saved_tensors, gradients[0]
+        if torch.is_grad_enabled() or not plain_on_cpu(gradient):  # wanted twice, or many at once
+            zeros = gradient.new_zeros(len(ptr) - 1, gradient.shape[1])
+            of_h = zeros.index_add(0, rows[:, 0], gradient)
+        else:
+            of_h = F.embedding_bag(order, gradient.contiguous(), ptr, mode="sum", include_last_offset=True)
+        return of_h, outer_sum(own, gradient), *(None,) * 5

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.aggr import Aggregation, SumAggregation
 
@@ -18,18 +19,19 @@ from phcgnn.models.predictor import Predictor
 from phcgnn.models.summary import Summary, summarize
 from phcgnn.models.weighing import weigh_neighbours
 from phcgnn.nn.activation import Activation, build_activation
-from phcgnn.nn.affine import Affine
-from phcgnn.nn.aggregation import PNAAggregation, reduce_rows, softmax_of_sorted
-from phcgnn.nn.block import activate
+from phcgnn.nn.affine import Affine, fill_up, uses_onednn
+from phcgnn.nn.aggregation import PNAAggregation, reduce_rows
+from phcgnn.nn.block import apply_blocks
 from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
 from phcgnn.nn.kernels.switch import takes
 from phcgnn.nn.linear import PHMLinear, PHMOptions
-from phcgnn.nn.norm import build_norm
+from phcgnn.nn.norm import build_norm, normalise
 from phcgnn.nn.pooling import SoftAttentionPooling, build_pooling
 from phcgnn.nn.rule import MultiplicationRule
+from phcgnn.nn.softmax import softmax_of_sorted
 from phcgnn.nn.start import WeightStart
 
 __all__ = ["PHCGNN", "PHCGNNOptions"]
@@ -121,7 +123,7 @@ class PHCGNN(nn.Module):
         config = PHCGNNConfig.from_dict({**options, **dict.fromkeys(given, CUSTOM)})
         for field in given.keys() ^ {f for f in config.fields() if getattr(config, f) == CUSTOM}:
             raise ValueError(f"PHCGNN: `{field}` is {CUSTOM!r}, which stands for an object; give the object.")
-        self.config, self.validate = config, True
+        self.config, self.validate, self.fills_up = config, True, False
         self.update: Callable[..., Tensor] = update_nodes
         self._given = given
         rule_start = cast("str | Algebra", given.get("rule_start", config.rule_start))
@@ -291,8 +293,11 @@ class PHCGNN(nn.Module):
         return inputs
 
     def _embed(self, inputs: GraphInputs) -> Tensor:
-        x, mask = inputs.x, inputs.node_mask
-        edges = EdgeBatch(inputs.edge_index, inputs.edge_attr, x.shape[0], inputs.rowptr)
+        x, mask, rowptr = inputs.x, inputs.node_mask, inputs.rowptr
+        nodes = x.shape[0]
+        if self.fills_up and mask is None and plain_on_cpu(x) and uses_onednn():
+            x, rowptr = F.pad(x, (*(0, 0) * (x.dim() - 1), 0, fill_up(nodes) - nodes)), None
+        edges = EdgeBatch(inputs.edge_index, inputs.edge_attr, x.shape[0], rowptr)
         skip = self.config.skip
         start = self._encode_nodes(x, edges)
         h = start.view_as(start)  # a tensor of its own, so that the first layer is compiled as the others are
@@ -300,7 +305,7 @@ class PHCGNN(nn.Module):
             parts = conv, self.norms[layer], self.activations[layer], self.dropouts[layer]
             own, received = self._gather(cast(PHCConv, conv), layer, h, edges)
             h = self.update(*parts, own, received, start if skip == "initial" else h, mask, skip)
-        return h
+        return h if len(h) == nodes else h[:nodes]
 
     def _encode_nodes(self, x: Tensor, edges: EdgeBatch) -> Tensor:
         config = self.config
@@ -375,9 +380,15 @@ def update_nodes(
 
     A function of modules and tensors, so that one compilation of it serves all layers.
     """
-    t = conv.transform_nodes(h, mask) if received is None else conv.combine(h, received, mask)
-    t = activate(t, norm, activation, dropout, mask)
-    if skip is None:
+    if mask is None and plain_on_cpu(h) and conv.is_chain:
+        h = h if received is None else conv.add(h, received)
+        added = skipped if skip in ("initial", "previous") else None
+        t = apply_blocks(h, [*conv.blocks_before, (conv.last_linear, norm, activation, dropout)], skipped=added)
+    else:
+        t = conv.transform_nodes(h, mask) if received is None else conv.combine(h, received, mask)
+        t = dropout(activation(normalise(norm, t, mask)))
+        added = None
+    if skip is None or added is not None:
         return t
     if skip == "concat":  # component p of the result is component p of t and of h
         return torch.cat([t.unflatten(-1, (conv.n, -1)), skipped.unflatten(-1, (conv.n, -1))], dim=-1).flatten(-2)

@@ -9,7 +9,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation, build_activation
-from phcgnn.nn.block import activate
+from phcgnn.nn.block import apply_blocks
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.norm import build_norm
@@ -74,6 +74,10 @@ class Predictor(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, F), (*) -> (*, T)
         """Predict."""
-        for linear, norm, dropout in zip(self.linears, self.norms, self.dropouts, strict=True):
-            x = activate(linear(x), norm, self.activation, dropout, mask)
+        blocks = [
+            (linear, norm, self.activation, dropout)
+            for linear, norm, dropout in zip(self.linears, self.norms, self.dropouts, strict=True)
+        ]
+        if blocks:
+            x = apply_blocks(x, blocks, mask)
         return self.real(self.last(x))

@@ -27,6 +27,7 @@ class Adjacency(NamedTuple):
         - **source, target:** ``(E,)``, sources of the edges sorted by target, and targets of those sorted by source
         - **source_ptr, target_ptr:** ``(V + 1,)``, where the edges of each node begin in either
         - **degree:** ``(V,)``, number of incoming edges
+        - **order, optional:** ``(E,)``, for the edges sorted by source, where they stand among those sorted by target
 
     >>> path = Adjacency.from_edges(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), 3)
     >>> path.sum(torch.tensor([[1.0], [10.0], [100.0]])).flatten()
@@ -38,6 +39,7 @@ class Adjacency(NamedTuple):
     target: Tensor
     target_ptr: Tensor
     degree: Tensor
+    order: Tensor | None = None
 
     @classmethod
     def from_edges(cls, edge_index: Tensor, num_nodes: int, rowptr: Tensor | None = None) -> Self:
@@ -64,7 +66,8 @@ class Adjacency(NamedTuple):
             source, target = source[order], target[order]
         degree = torch.bincount(target, minlength=num_nodes)
         by_source = torch.from_numpy(source.numpy().argsort(kind="stable"))
-        return cls(source, _starts(degree), target[by_source], _starts(source.bincount(minlength=num_nodes)), degree)
+        starts = _starts(source.bincount(minlength=num_nodes))
+        return cls(source, _starts(degree), target[by_source], starts, degree, by_source)
 
     def with_loops(self) -> Adjacency:
         """Add to each node an edge from itself, in front of the others."""

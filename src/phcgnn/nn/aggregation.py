@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Sequence
+from typing import Unpack
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import aggr
 from torch_geometric.nn.aggr import Aggregation
 
 from phcgnn.errors import require_divisible
 from phcgnn.functional import join_components, split_components
-from phcgnn.nn.adjacency import Adjacency
-from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.precision import NARROW, at_least_float32
 from phcgnn.registry import Registry
@@ -31,7 +27,6 @@ __all__ = [
     "build_aggregation",
     "reduce_rows",
     "require_degrees",
-    "softmax_of_sorted",
 ]
 
 AGGREGATIONS: Registry[Callable[[int], Aggregation]] = Registry("aggregation")
@@ -57,13 +52,6 @@ AGGREGATIONS.register("deep-sets")(
 )
 AGGREGATIONS.register("lstm")(lambda features: aggr.LSTMAggregation(features, features))
 AGGREGATIONS.register("set-transformer")(lambda features: aggr.SetTransformerAggregation(features))
-
-_SPAN = 16.0
-"""So far apart may logits be that share one shift: what a shift rounds away grows with its size, and a set is not to
-depend on how large the logits of another are."""
-
-_CACHED = 2**17
-"""So many numbers of a tensor are worked on at a time."""
 
 _ADDS = (aggr.SumAggregation, aggr.MeanAggregation, aggr.VarAggregation, aggr.StdAggregation)
 _EXTREMES = {aggr.MinAggregation: "amin", aggr.MaxAggregation: "amax"}
@@ -229,19 +217,6 @@ class PNAAggregation(SetAggregation):
         return f"{type(self).__name__}({self.features}, n={self.n}, {self.aggregators} x {self.scalers})"
 
 
-def softmax_of_sorted(x: Tensor, beta: Tensor, adjacency: Adjacency) -> Tensor:
-    """Do what :class:`SoftmaxAggregation` does, on the CPU and with messages in the order of the adjacency.
-
-    Forward and backward take a third of the passes over the messages that the operations one by one would take.
-
-    Args:
-        x: Messages in float32 or wider, ``(E, k)``.
-        beta: The temperature.
-        adjacency: Which of them belong together.
-    """
-    return _SoftmaxOfSorted.apply(x, beta, adjacency.source_ptr, adjacency.degree)[0]
-
-
 def reduce_rows(aggregation: Aggregation, x: Tensor, index: Tensor, size: int, ptr: Tensor | None = None) -> Tensor:
     """Aggregate the rows of each set, by any aggregation, so that no set changes another and an empty one gives zero.
 
@@ -312,70 +287,6 @@ def require_degrees(where: str, degrees: Sequence[int]) -> Tensor:
 
 _ANY_SETS = (SetAggregation, *_ADDS)
 _PADDED = (aggr.LSTMAggregation, aggr.GRUAggregation, aggr.LCMAggregation, aggr.PatchTransformerAggregation)
-
-
-class _SoftmaxOfSorted(torch.autograd.Function):
-    @staticmethod
-    def forward(x: Tensor, beta: Tensor, ptr: Tensor, degree: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if x.shape[0] == 0:
-            zeros = x.new_zeros(degree.shape[0], x.shape[1])
-            return zeros, x.new_zeros(x.shape), zeros + 1
-        size, scale = degree.shape[0], float(beta)
-        weights, total, found = torch.empty_like(x), x.new_empty(size, x.shape[1]), x.new_empty(size, x.shape[1])
-        low, high = (float(bound) * scale for bound in x.aminmax())
-        common = abs(high - low) < _SPAN  # then one shift is enough: no sum of weights can vanish
-        if not common:
-            index = torch.repeat_interleave(degree, output_size=x.shape[0])
-            highest = (x * scale).new_zeros(size, x.shape[1])
-            highest.scatter_reduce_(0, index[:, None].expand_as(x), x * scale, "amax", include_self=False)
-        for nodes, rows in _runs(ptr, x.shape[1]):
-            part = torch.mul(x[rows], scale, out=weights[rows])
-            part.sub_(max(low, high) if common else highest[nodes].repeat_interleave(degree[nodes], 0)).exp_()
-            own, starts = torch.arange(len(part)), ptr[nodes.start : nodes.stop + 1] - rows.start
-            total[nodes] = F.embedding_bag(own, part, starts, mode="sum", include_last_offset=True)
-            found[nodes] = F.embedding_bag(own, part * x[rows], starts, mode="sum", include_last_offset=True)
-        total.clamp_min_(torch.finfo(x.dtype).tiny)  # of the empty sets
-        return found.div_(total), weights, total
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, beta, ptr, degree, found, weights, total = ctx.saved_tensors
-        gradient = gradients[0]
-        if torch.is_grad_enabled() or not plain_on_cpu(gradient):
-            # wanted twice, or many at once: the same numbers by operations that know their derivatives
-            index = torch.repeat_interleave(degree, output_size=x.shape[0])
-            logits = x * beta
-            weights = (logits - logits.detach()).exp() * weights
-            total = torch.zeros_like(total).index_add(0, index, weights).clamp_min(torch.finfo(x.dtype).tiny)
-            found = torch.zeros_like(total).index_add(0, index, weights * x) / total
-            share = weights * (gradient / total).index_select(0, index)
-            slope = share * (x - found.index_select(0, index))
-            return torch.addcmul(share, slope, beta), (slope * x).sum(), None, None
-        result, scale, of_beta = torch.empty_like(x), float(beta), 0.0
-        share_of_node = gradient / total
-        for nodes, rows in _runs(ptr, x.shape[1]):
-            counts = degree[nodes]
-            share = torch.mul(weights[rows], share_of_node[nodes].repeat_interleave(counts, 0), out=result[rows])
-            slope = (x[rows] - found[nodes].repeat_interleave(counts, 0)).mul_(share)
-            of_beta += float(torch.dot(slope.reshape(-1), x[rows].reshape(-1)))
-            share.add_(slope, alpha=scale)
-        return result, beta.new_tensor(of_beta), None, None
-
-
-def _runs(ptr: Tensor, width: int) -> Iterator[tuple[slice, slice]]:
-    """Yield runs of nodes with their messages, each small enough to stay in the cache from one pass to the next."""
-    starts = ptr.numpy()
-    node, last = 0, len(starts) - 1
-    while node < last:
-        end = int(np.searchsorted(starts, starts[node] + max(_CACHED // width, 1), side="right")) - 1
-        end = min(max(end, node + 1), last)
-        yield slice(node, end), slice(int(starts[node]), int(starts[end]))
-        node = end
 
 
 def build_aggregation(aggregation: str | Aggregation, features: int) -> Aggregation:

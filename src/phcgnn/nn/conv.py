@@ -12,7 +12,9 @@ from torch_geometric.nn.aggr import Aggregation, MeanAggregation, SumAggregation
 from phcgnn.errors import ShapeError
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.adjacency import Adjacency, add_rows, require_edges, require_nodes
+from phcgnn.nn.affine import Affine
 from phcgnn.nn.aggregation import SoftmaxAggregation, build_aggregation, reduce_rows
+from phcgnn.nn.block import Block
 from phcgnn.nn.eager import is_watched
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.mlp import PHMLP
@@ -107,6 +109,23 @@ class PHCConv(MessagePassing):
         """Whether a node is added to what :attr:`sums` gives, as it is, so that one sum may have both."""
         return self.sums and self._inherits("sum_neighbours", "combine")
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether nodes are transformed by blocks and a last linear layer, as they are and seen by nobody."""
+        usual = type(self.transform) in (PHMLP, PHMLinear, Affine) and not is_watched(self.transform)
+        return usual and self._inherits("combine", "transform_nodes")
+
+    @property
+    def blocks_before(self) -> list[Block]:
+        """The blocks of the transform before its last linear layer."""
+        transform = self.transform
+        return [transform.hidden] if isinstance(transform, PHMLP) else []
+
+    @property
+    def last_linear(self) -> nn.Module:
+        """The last linear layer of the transform."""
+        return self.transform.linear2 if isinstance(self.transform, PHMLP) else self.transform
+
     def _inherits(self, *methods: str) -> bool:
         return all(getattr(getattr(self, name), "__func__", None) is getattr(PHCConv, name) for name in methods)
 
@@ -167,6 +186,10 @@ class PHCConv(MessagePassing):
             - **mask, optional:** :math:`(V,)`, boolean: the nodes that a norm counts
             - **output:** :math:`(V, F_{out})`
         """
+        return self.transform_nodes(self.add(x, received), mask)
+
+    def add(self, x: Tensor, received: Tensor) -> Tensor:
+        """Add what was received to what was there, ``(V, F_in)`` both."""
         if received.shape != x.shape:
             raise ShapeError(
                 f"PHCConv: the output of {self.aggr_module}",
@@ -174,7 +197,7 @@ class PHCConv(MessagePassing):
                 expected=x.shape,
                 hint="the aggregation must keep the width",
             )
-        return self.transform_nodes(x + received, mask)
+        return x + received
 
     def transform_nodes(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
         """Transform nodes to which what they received has been added."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from phcgnn.errors import ShapeError, require_positive
-from phcgnn.nn.affine import affine
+from phcgnn.nn.affine import outer_sum
 from phcgnn.nn.eager import plain_on_cpu
 
 __all__ = ["CategoricalEncoder", "ContinuousEncoder"]
@@ -145,18 +145,15 @@ class _BagOfFew(torch.autograd.Function):
     """``embedding_bag`` on the CPU, where torch takes ten times as long for the gradient of a small table."""
 
     @staticmethod
-    def forward(codes: Tensor, table: Tensor) -> Tensor:
+    def forward(ctx: Any, codes: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(codes)
+        ctx.categories, ctx.dtype = table.shape[0], table.dtype
         return F.embedding_bag(codes, table, mode="sum")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0])
-        ctx.categories, ctx.dtype = inputs[1].shape[0], inputs[1].dtype
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
         (codes,) = ctx.saved_tensors
-        return None, affine(_one_hot(codes, ctx.categories, ctx.dtype).t(), gradients[0].t())
+        return None, outer_sum(_one_hot(codes, ctx.categories, ctx.dtype), gradients[0])
 
 
 def _one_hot(codes: Tensor, categories: int, dtype: torch.dtype) -> Tensor:

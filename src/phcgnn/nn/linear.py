@@ -180,14 +180,16 @@ class PHMLinear(nn.Module):
                 expected=("*", self.in_features),
                 hint=f"the layer was made with in_features={self.in_features}",
             )
+        return affine(x, self.current_weight(), self.bias)
+
+    def current_weight(self) -> Tensor:  # (F_out, F_in)
+        """Return the dense weight as :meth:`forward` uses it: kept outside training, built together, or new."""
         constants, weight = self.rule.constants, self.weight
         if self._built is not None:
-            dense = self._built
-        elif self.training or self._is_sharded() or not self._dense.applies(weight, constants):
-            dense = kronecker_sum(constants, weight)
-        else:
-            dense = self._dense.get(lambda w, c: kronecker_sum(c, w), weight, constants)
-        return affine(x, dense, self.bias)
+            return self._built
+        if self.training or self._is_sharded() or not self._dense.applies(weight, constants):
+            return kronecker_sum(constants, weight)
+        return self._dense.get(lambda w, c: kronecker_sum(c, w), weight, constants)
 
     def _is_sharded(self) -> bool:
         """Whether FSDP gathers the parameters anew for each forward, unseen by their version counters."""

@@ -7,7 +7,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from phcgnn.nn.activation import Activation, build_activation
-from phcgnn.nn.block import activate
+from phcgnn.nn.block import Block, apply_blocks
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.norm import build_norm
 
@@ -63,4 +63,9 @@ class PHMLP(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (*, F_in), (*) -> (*, F_out)
         """Apply the network."""
-        return self.linear2(activate(self.linear1(x), self.norm, self.activation, mask=mask))
+        return self.linear2(apply_blocks(x, [self.hidden], mask))
+
+    @property
+    def hidden(self) -> Block:
+        """All but the last layer."""
+        return self.linear1, self.norm, self.activation, None

@@ -72,8 +72,8 @@ class PHCNorm(nn.BatchNorm1d):
             if self.training:
                 return self._apply_over_all(rows, mask.reshape(-1, 1)).view_as(x)
         elif self.training and rows.shape[0] > 1:
-            if self.momentum is not None and self.fits(rows):
-                return self.activate(rows).view_as(x)
+            if self.momentum is not None and _fits(rows, self.weight, self.bias):
+                return self._apply_on_cpu(rows).view_as(x)
             return super().forward(rows).view_as(x)
         normed = F.batch_norm(
             rows, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
@@ -91,7 +91,7 @@ class PHCNorm(nn.BatchNorm1d):
         # what is centred sums to zero, so the variance does not change with the mean: one reduction less in backward
         variance = self._add(_keep(real, wide - mean.detach()).square().sum(0)) / count.clamp_min(1)
         with torch.no_grad():
-            self._track(mean, variance * count / (count - 1).clamp_min(1), count > 1)
+            self.track(mean, variance * count / (count - 1).clamp_min(1), count > 1)
         alone = count <= 1  # one row has no variance, so the running statistics stand in
         mean = torch.where(alone, self.running_mean.to(wide), mean)  # type: ignore[union-attr]
         variance = torch.where(alone, self.running_var.to(wide), variance)  # type: ignore[union-attr]
@@ -102,14 +102,15 @@ class PHCNorm(nn.BatchNorm1d):
         """Return a sum over this process's rows as the sum over all rows."""
         return value
 
-    def _track(self, mean: Tensor, variance: Tensor, several: Tensor) -> None:
+    def track(self, mean: Tensor, variance: Tensor, several: Tensor | None = None) -> None:
+        """Let the running statistics follow the mean and the unbiased variance of a batch, if it has several rows."""
         if not self.track_running_stats:
             return
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(several)
-        weight = several.to(self.running_mean)
+        self.num_batches_tracked.add_(1 if several is None else several)
+        weight = torch.ones_like(self.running_mean[0]) if several is None else several.to(self.running_mean)
         if self.momentum is None:  # then they are the mean over all batches so far
             weight = weight / self.num_batches_tracked.clamp_min(1).to(weight)
         else:
@@ -117,24 +118,13 @@ class PHCNorm(nn.BatchNorm1d):
         self.running_mean.lerp_(mean.to(weight), weight)
         self.running_var.lerp_(variance.to(weight), weight)
 
-    def fits(self, rows: Tensor) -> bool:
-        """Whether :meth:`activate` may be used."""
-        wide = rows.dtype == self.weight.dtype in (torch.float32, torch.float64)
-        return wide and plain_on_cpu(rows, self.weight, self.bias)
-
-    def activate(self, rows: Tensor, *, relu: bool = False, keep: Tensor | None = None) -> Tensor:
-        """Do in training what ``BatchNorm1d``, ReLU and a dropout do one after the other, with one faster backward.
-
-        Args:
-            rows: Plain tensors on the CPU, ``(rows, k)``, more than one row.
-            relu: Whether ReLU follows.
-            keep: What each unit is multiplied with then, 0 or a common number above it, ``(rows, 1 or n, k/n)``.
-        """
+    def _apply_on_cpu(self, rows: Tensor) -> Tensor:
+        """Do in training what ``BatchNorm1d`` does, with a faster backward."""
         tracks, momentum = self.track_running_stats, 0.0 if self.momentum is None else self.momentum
         if tracks and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         statistics = (self.running_mean, self.running_var) if tracks else (None, None)
-        return _NormActivate.apply(rows, self.weight, self.bias, *statistics, momentum, self.eps, relu, keep)[0]
+        return _Norm.apply(rows, self.weight, self.bias, *statistics, momentum, self.eps)
 
     def extra_repr(self) -> str:
         """Describe the norm for ``repr``."""
@@ -335,14 +325,17 @@ def _require_mask(layer: str, mask: Tensor, x: Tensor) -> None:
         )
 
 
-class _NormActivate(torch.autograd.Function):
-    """Batch norm in training, ReLU and dropout on the CPU, where torch's backward of the norm takes its time.
+def _fits(rows: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    wide = rows.dtype == weight.dtype in (torch.float32, torch.float64)
+    return wide and plain_on_cpu(rows, weight, bias)
 
-    What is kept for backward is the input and the output: where that is positive, the gradient passes.
-    """
+
+class _Norm(torch.autograd.Function):
+    """Batch norm in training on the CPU, where torch's backward takes its time."""
 
     @staticmethod
     def forward(
+        ctx: Any,
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
@@ -350,52 +343,32 @@ class _NormActivate(torch.autograd.Function):
         running_var: Tensor | None,
         momentum: float,
         eps: float,
-        relu: bool,
-        keep: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Tensor:
         y, mean, scale = torch.native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
-        if relu:
-            y.relu_()
-        if keep is not None:
-            y.view(y.shape[0], -1, keep.shape[-1]).mul_(keep)
-        return y, mean, scale
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        x, weight, *_, ctx.eps, ctx.relu, keep = inputs
-        y, mean, scale = output
-        ctx.mark_non_differentiable(mean, scale)
-        ctx.save_for_backward(x, weight, mean, scale, y if ctx.relu else None, keep)
+        ctx.eps = eps
+        ctx.save_for_backward(x, weight, mean, scale)
+        return y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight, mean, scale, y, keep), gradient = ctx.saved_tensors, gradients[0]
+        (x, weight, mean, scale), gradient = ctx.saved_tensors, gradients[0]
         if torch.is_grad_enabled() or not plain_on_cpu(gradient):  # wanted twice, or many at once: torch's own
             found = torch.ops.aten.native_batch_norm_backward(
-                _through(gradient, y, keep), x, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
+                gradient, x, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
             )
-            return *found, *(None,) * 6
+            return *found, *(None,) * 4
         result, total, dot = torch.empty_like(x), torch.zeros_like(mean), torch.zeros_like(mean)
         rows = max(_CACHED // x.shape[1], 1)
         runs = [slice(start, start + rows) for start in range(0, len(x), rows)]
         for run in runs:  # so few rows at a time stay in the cache from one pass to the next
-            part = _through(gradient[run], None if y is None else y[run], None if keep is None else keep[run])
-            result[run] = part
-            total += part.sum(0)
-            dot += ((x[run] - mean).mul_(part)).sum(0)
+            total += gradient[run].sum(0)
+            dot += ((x[run] - mean).mul_(gradient[run])).sum(0)
         dot *= scale
         factor = weight * scale
         shift, slope = -factor * total / len(x), -factor * scale * dot / len(x)
         for run in runs:
-            result[run].mul_(factor).add_(shift).addcmul_(x[run] - mean, slope)
-        return result, dot, total, *(None,) * 6
-
-
-def _through(gradient: Tensor, y: Tensor | None, keep: Tensor | None) -> Tensor:
-    """Return what of a gradient passes dropout and ReLU."""
-    if keep is not None:
-        gradient = (gradient.view(len(gradient), -1, keep.shape[-1]) * keep).view_as(gradient)
-    return gradient if y is None else torch.ops.aten.threshold_backward(gradient, y, 0)
+            torch.addcmul(shift, gradient[run], factor, out=result[run]).addcmul_(x[run] - mean, slope)
+        return result, dot, total, *(None,) * 4
 
 
 def _require_width(layer: str, x: Tensor, width: int) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Unpack
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch_geometric.nn.aggr import Aggregation, MaxAggregation, MeanAggregation, SumAggregation
 
-from phcgnn.functional import join_components, split_components
+from phcgnn.functional import full_precision, join_components, split_components
 from phcgnn.nn.adjacency import sum_rows
+from phcgnn.nn.affine import affine
 from phcgnn.nn.aggregation import AGGREGATIONS, SetAggregation, build_aggregation
+from phcgnn.nn.eager import is_watched
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.real import RealTransformer
 from phcgnn.registry import Registry, unknown
@@ -33,7 +36,8 @@ class SoftAttentionPooling(SetAggregation):
     .. math:: \mathbf{g}_v = \sigma\big(\mathbf{A}\, \text{PHM}(\mathbf{h}_v) + \mathbf{b}\big), \qquad
               \mathbf{h}_G = \sum_{v \in G} (\mathbf{g}_v, \dots, \mathbf{g}_v) \odot \mathbf{h}_v
 
-    The gate of a feature is one real number for all n of its components. The sum is taken in float32 or wider. A graph
+    The gate of a feature is one real number for all n of its components; both maps in it are applied as one. The sum is
+    taken in float32 or wider. A graph
     without nodes gives zero.
 
     Set ``keep_gates`` to find the gates of the last forward in ``last_gates``, one row a node; :meth:`gates` computes
@@ -69,7 +73,15 @@ class SoftAttentionPooling(SetAggregation):
 
     def gates(self, x: Tensor) -> Tensor:  # (V, k) -> (V, k/n)
         """Compute the gates."""
-        return self.real(self.linear(x)).sigmoid()
+        linear, last = self.linear, self.real.affine
+        maps = isinstance(linear, PHMLinear | nn.Linear) and x.shape[-1] == self.features
+        if last is None or not maps or is_watched(linear, self.real, last):
+            return self.real(linear(x)).sigmoid()
+        # nothing stands between the two maps, so they are one: A (U x + b) + c = (A U) x + (A b + c)
+        with full_precision(x.device.type):
+            weight = last.weight @ (linear.current_weight() if isinstance(linear, PHMLinear) else linear.weight)
+            bias = last.bias if linear.bias is None else F.linear(linear.bias, last.weight, last.bias)
+        return affine(x, weight, bias).sigmoid()
 
     def forward(
         self,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from phcgnn.errors import ShapeError, require_divisible
 from phcgnn.functional import split_components
+from phcgnn.nn.affine import Affine
 
 __all__ = ["RealKind", "RealTransformer"]
 
@@ -48,7 +49,7 @@ class RealTransformer(nn.Module):
             raise ValueError(f"RealTransformer: `kind` must be one of {', '.join(get_args(RealKind))}, got {kind!r}.")
         super().__init__()
         self.features, self.n, self.kind = features, n, kind
-        self.affine = nn.Linear(features, features // n, device=device, dtype=dtype) if kind == "linear" else None
+        self.affine = Affine(features, features // n, device=device, dtype=dtype) if kind == "linear" else None
 
     def reset_parameters(self) -> None:
         """Start the linear map anew."""

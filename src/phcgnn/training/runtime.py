@@ -17,6 +17,7 @@ from phcgnn.configuration import FrozenConfig
 from phcgnn.errors import require_positive
 from phcgnn.training.config import Precision
 from phcgnn.training.loggers import require_logger
+from phcgnn.training.memory import keep_freed_memory
 from phcgnn.training.parallel import Processes
 
 __all__ = ["Device", "Runtime"]
@@ -102,6 +103,8 @@ class Runtime(FrozenConfig):
             precision=FABRIC_PRECISION[precision],
         )
         fabric.launch()
+        if self.kind == "cpu":
+            keep_freed_memory()
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         talk = dist.new_group(backend="gloo") if fabric.world_size > 1 else None

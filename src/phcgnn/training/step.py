@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 from torch_geometric.data import Batch
 
+from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.training.objective import Objective
 from phcgnn.training.parallel import Processes
 from phcgnn.training.targets import Scaler
 
-__all__ = ["TrainingStep"]
+__all__ = ["TrainingStep", "clip_gradients"]
 
 
 class TrainingStep:
@@ -68,7 +69,7 @@ class TrainingStep:
         self.optimizer.zero_grad(set_to_none=True)
         self.backward(loss if penalty is None else loss + penalty)
         if self.gradient_clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip)
+            clip_gradients(self.model.parameters(), self.gradient_clip)
         return total.detach(), count.detach()
 
     def forward(self, batch: Batch) -> Tensor:
@@ -92,3 +93,23 @@ class TrainingStep:
                 group["lr"].fill_(lr)
             else:
                 group["lr"] = lr
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], limit: float) -> None:
+    """Do what ``clip_grad_norm_`` does; on a CPU, where that takes a norm of each gradient, by one norm of all.
+
+    >>> weight = nn.Parameter(torch.zeros(2))
+    >>> weight.grad = torch.tensor([3.0, 4.0])
+    >>> clip_gradients([weight], 1.0)
+    >>> weight.grad
+    tensor([0.6000, 0.8000])
+    """
+    parameters = list(parameters)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    alike = len({gradient.dtype for gradient in gradients}) == 1 and plain_on_cpu(*gradients)
+    if not alike:
+        nn.utils.clip_grad_norm_(parameters, limit)
+        return
+    share = limit / (float(torch.cat([gradient.flatten() for gradient in gradients]).norm()) + 1e-6)
+    if not share >= 1:  # a NaN goes to all of them
+        torch._foreach_mul_(gradients, share)
