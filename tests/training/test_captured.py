@@ -437,6 +437,15 @@ def test_kernels_that_are_asked_for_or_not_are_not_timed(kernel, wish):
     assert fast.path == "recorded"
 
 
+def test_nothing_is_timed_where_the_bits_shall_be_the_same(kernel, monkeypatch):
+    kernel()
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    fast = captured(build())
+    fast(next(iter(loader())), LR)
+    assert fast.path == "recorded, with kernels"
+    assert fast.seconds == {}
+
+
 @pytest.mark.parametrize("wish", [True, None])
 def test_wrong_kernels_are_left_out_before_compilation_is(kernel, wish):
     kernel(1.5)

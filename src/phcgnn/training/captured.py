@@ -247,6 +247,8 @@ class CapturedStep:
         """Record the step with kernels, if they are wanted and it has any, and without, if that may be better."""
         found: list[_Recording] = []
         wish = self._wish if kernels.wanted() else False
+        if wish is None and torch.are_deterministic_algorithms_enabled():
+            wish = True  # times differ from run to run, and so would the bits
         for self._uses in (False,) if wish is False else (True, False):
             self._taken = 0
             try:

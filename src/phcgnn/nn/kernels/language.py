@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 __all__ = ["jit", "tl"]
@@ -13,7 +14,7 @@ def _leave(kernel: Any) -> Any:
 
 
 jit: Any = _leave
-tl: Any = None
+tl: Any = SimpleNamespace()
 
 try:
     import triton

@@ -63,4 +63,4 @@ def wide(*tensors: Tensor) -> tuple[torch.dtype, object]:
     dtype = torch.float32
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    return (dtype, None) if tl is None else (dtype, tl.float64 if dtype == torch.float64 else tl.float32)
+    return dtype, getattr(tl, "float64" if dtype == torch.float64 else "float32", None)
