@@ -104,20 +104,36 @@ def on_cpu(lines: Sequence[Line]) -> list[str]:
 def on_gpu(lines: Sequence[Line]) -> list[str]:
     """Tabulate the fast path against the plain one and the floor."""
     head = ("network", "batch", "ms a step", "floor ms", "graphs/s", "peak MB", "kernels", "launched one by one, ms")
-    rows = []
+    own = ("kept", "replay with our kernels, ms", "without")
+    rows, kinds = [], ("kernels_ms", "without_kernels_ms")
     for line in lines:
         if line["benchmark"] == "step":
             name = f"{line['preset']}{', `nn.Linear`' if line['dense'] else ''}"
             times = (f"{line['step_ms']:.3f}", f"{line['floor_ms']:.3f}", f"{line['graphs_per_second']:,}")
             memory = (f"{line['fast_peak_mb']:,.0f}", line["fast_kernels"])
-            rows.append([name, line["batch_size"], *times, *memory, f"{line['plain_ms']:.2f}"])
+            replays = ["" if line.get(kind) is None else f"{line[kind]:.3f}" for kind in kinds]
+            kept = line.get("path", "")
+            rows.append([name, line["batch_size"], *times, *memory, f"{line['plain_ms']:.2f}", kept, *replays])
     cut = [line["preset"] for line in lines if line["benchmark"] == "step-cut-short"]
     slow = [line for line in lines if line["benchmark"] == "step" and line["fast_path"] != "used"]
     return [
-        markdown(head, rows),
+        markdown((*head, *own), rows),
+        _of_kernels(lines),
         f"Not measured for lack of time: {', '.join(cut)}." if cut else "",
         *(f"{line['preset']} took the plain path: {line['fast_path']}." for line in slow),
     ]
+
+
+def _of_kernels(lines: Sequence[Line]) -> str:
+    """Tabulate our kernels against torch's operations."""
+    found = [line for line in lines if line["benchmark"] == "step-kernel"]
+    kinds = ("forward_kernel_us", "forward_torch_us", "both_kernel_us", "both_torch_us")
+    head = ("operation", "as in", "nodes", "edges", "width", "forward, µs", "torch's", "with backward, µs", "torch's")
+    rows = [
+        [line["operation"], line["like"], line["nodes"], line["edges"], line["width"], *(line[kind] for kind in kinds)]
+        for line in found
+    ]
+    return markdown(head, rows) if rows else ""
 
 
 def growth(lines: Sequence[Line], figures: Path | None) -> list[str]:

@@ -7,10 +7,12 @@
 Prints one JSON line a case, as it is measured. Without ``--store`` random graphs of the same sizes stand in, and the
 lines say so. It takes torch, torch_geometric and this package alone: neither RDKit nor OGB.
 
-On a GPU: the ZINC 400K presets and the same widths on ``nn.Linear``, molhiv, and networks of the size of molpcba's and
-ppa's, each on the fast path of ``phcgnn train`` and launched operation by operation. A step assembles the batch, runs
-forward and backward, clips and updates. ``floor_ms`` is what its bytes and operations take at the rates of
-``--tflops`` and ``--bandwidth``; :func:`count` says how they are counted.
+On a GPU: our own kernels against torch's operations, one by one (``_kernels.py``). Then the ZINC 400K presets and the
+same widths on ``nn.Linear``, molhiv, and networks of the size of molpcba's and ppa's, each on the fast path of
+``phcgnn train`` and launched operation by operation without these kernels. The fast path records a step with them and
+without: ``kernels_ms`` and ``without_kernels_ms`` are the replays of both, ``path`` says which was kept. A step
+assembles the batch, runs forward and backward, clips and updates. ``floor_ms`` is what its bytes and operations take at
+the rates of ``--tflops`` and ``--bandwidth``; :func:`count` says how they are counted.
 
 On a CPU: ZINC 100K PHC-5 and molhiv PHC-4 here and in ``_plain.py``. After some steps the weights and statistics are
 copied, and the outputs of the network, of its compact copy and of the plain network with its weights built once are
@@ -35,13 +37,16 @@ import torch.nn.functional as F
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
+from _kernels import kernel_lines
 from _plain import PlainNetwork, copy_weights, folded
 from _timing import Step, interleave, machine, median_ratio, print_lines
 from phcgnn.data import GraphStore
 from phcgnn.experiments.bench import Work, forever, prediction, synthetic_store, training
 from phcgnn.models import PHCGNN, PHCGNNConfig
 from phcgnn.models.compact import compact
+from phcgnn.nn import kernels as own_kernels
 from phcgnn.nn.affine import affine, uses_onednn
+from phcgnn.training.captured import CapturedStep
 from phcgnn.training.memory import keep_freed_memory
 
 Line = dict[str, Any]
@@ -136,6 +141,8 @@ def measure_on_gpu(work: Work, store: GraphStore, options: argparse.Namespace) -
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_reserved()
         runners[name] = training(work, store, device=device, fast=name == "fast")
+        if name == "plain":
+            runners[name].step = partial(_without_kernels, runners[name].step)
         begun = time.perf_counter()
         runners[name].step()
         torch.cuda.synchronize()
@@ -151,6 +158,8 @@ def measure_on_gpu(work: Work, store: GraphStore, options: argparse.Namespace) -
     times = interleave(steps, rounds=5, seconds=options.seconds, cuda=True)
     config = work.config(store.metadata)
     size = runners["fast"].graphs
+    taken = runners["fast"].taken
+    replays = taken.seconds if isinstance(taken, CapturedStep) else {}
     operations, moved = count(config, *rows_of(store, size), size)
     step = statistics.median(times["fast"])
     return {
@@ -160,6 +169,9 @@ def measure_on_gpu(work: Work, store: GraphStore, options: argparse.Namespace) -
         "plain_ms": round(statistics.median(times["plain"]) * 1e3, 4),
         "plain_to_fast": round(median_ratio(times, "plain", "fast"), 2),
         "graphs_per_second": round(size / step),
+        "kernels_ms": _milliseconds(replays.get("with kernels")),
+        "without_kernels_ms": _milliseconds(replays.get("without kernels")),
+        "path": taken.path if isinstance(taken, CapturedStep) else "plain",
         "fast_path": runners["fast"].why_plain or "used",
         "compiled": runners["fast"].compiled,
         "first_step_s": round(first["fast"], 2),
@@ -168,6 +180,15 @@ def measure_on_gpu(work: Work, store: GraphStore, options: argparse.Namespace) -
         "tf32": options.tf32,
         **floor(operations, moved, options),
     }
+
+
+def _without_kernels(step: Step) -> object:
+    with own_kernels.use(False):
+        return step()
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 4)
 
 
 def floor(operations: float, moved: float, options: argparse.Namespace) -> Line:
@@ -341,6 +362,8 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
     yield {"benchmark": "step-machine", **machine(options.device)}
     given, begun = stores(options), time.perf_counter()
     if options.device == "cuda":
+        if not options.only and own_kernels.why_not(torch.device("cuda")) is None:
+            yield from kernel_lines("cuda", options.seconds / 4)
         for work, like in gpu_works():
             if options.only and work.name not in options.only:
                 continue

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from phcgnn import __version__
 from phcgnn.cli import doctor
 from phcgnn.cli.main import app
+from phcgnn.nn.kernels import switch
 
 
 def facts():
@@ -56,6 +57,8 @@ def test_whether_the_gpu_is_used_and_if_not_why(monkeypatch, there, built, said)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA H200")
     monkeypatch.setattr(torch.version, "cuda", built)
+    monkeypatch.setattr(switch, "_known", {"cuda": "triton is not installed"})
     found = doctor._gpu()
+    assert found.get("own kernels") == ("no: triton is not installed" if there else None)
     assert said in found["used"]
     assert found.get("cuda:0") == ("NVIDIA H200" if there else None)

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from phcgnn.data import GraphStore, StoreMetadata
 from phcgnn.models import PHCGNN
+from phcgnn.nn import kernels
 from phcgnn.training.captured import CapturedStep
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.prepare import prepare
@@ -66,7 +67,7 @@ def matrix_products(precision):
         torch.set_float32_matmul_precision(before)
 
 
-def build(store, settings=None, *, precision="fp32", fuse=False, compile=True, seed=0):
+def build(store, settings=None, *, precision="fp32", fuse=False, compile=True, seed=0, wish=None):
     torch.manual_seed(seed)
     network = PHCGNN(
         **{
@@ -82,11 +83,12 @@ def build(store, settings=None, *, precision="fp32", fuse=False, compile=True, s
     ).train()
     network.validate = False
     config = TrainingConfig(batch_size=32, lr=1e-3, lambda1=1e-2, precision=precision, standardise=True)
-    return prepare(store, network, config, compile=compile, fuse=fuse)
+    return prepare(store, network, config, compile=compile, fuse=fuse, kernels=wish)
 
 
 def epoch(prepared, lr=1e-4):
-    return torch.stack([torch.stack(prepared.step(batch, lr)) for batch in prepared.loader])
+    with kernels.use(isinstance(prepared.step, CapturedStep)):  # the plain path by torch's operations alone
+        return torch.stack([torch.stack(prepared.step(batch, lr)) for batch in prepared.loader])
 
 
 def weights(prepared):
@@ -109,6 +111,20 @@ def test_gives_what_the_plain_path_gives(store, settings):
     for name, value in fast.step.state_dict()["model"].items():
         if "running" in name or "beta" in name:
             torch.testing.assert_close(value, plain.step.state_dict()["model"][name], rtol=0.02, atol=0.02, msg=name)
+
+
+@pytest.mark.parametrize("wish", [True, False, None])
+@pytest.mark.parametrize("settings", [NETWORKS["sum, n=5"], NETWORKS["softmax"], NETWORKS["mean"]])
+def test_with_kernels_and_without(store, settings, wish):
+    lines = []
+    fast, plain = build(store, {**settings, **STILL}, wish=wish), build(store, {**settings, **STILL}, compile=False)
+    fast.step.say = lines.append
+    torch.testing.assert_close(epoch(fast), epoch(plain), rtol=1e-2, atol=1e-3)
+    require_fast(fast)
+    assert kernels.why_not(torch.device("cuda")) is None
+    assert not any("anew" in line for line in lines), lines
+    assert set(fast.step.seconds) == ({"with kernels", "without kernels"} if wish is None else set())
+    assert wish is None or fast.step.uses_kernels == wish
 
 
 @pytest.mark.parametrize(

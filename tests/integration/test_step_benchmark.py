@@ -102,6 +102,33 @@ def test_a_gpu_of_any_name_is_one(script):
     assert kind([{"benchmark": "step-machine", **MACHINE, "device": "NVIDIA H200"}]) == "cuda"
 
 
+GPU = [
+    {"benchmark": "step-machine", **MACHINE, "device": "NVIDIA H200"},
+    {
+        "benchmark": "step-kernel",
+        "operation": "softmax",
+        "like": "molhiv",
+        **{"nodes": 3072, "edges": 6656, "width": 200, "difference": 1e-6},
+        **{"forward_kernel_us": 8.5, "forward_torch_us": 40.0, "both_kernel_us": 30.0, "both_torch_us": 150.0},
+    },
+    {
+        "benchmark": "step",
+        **PRESET,
+        **{"dense": False, "step_ms": 2.0, "floor_ms": 0.6, "graphs_per_second": 128000, "plain_ms": 50.0},
+        **{"fast_peak_mb": 900.0, "fast_kernels": 800, "fast_path": "used", "path": "recorded, compiled, with kernels"},
+        **{"kernels_ms": 1.9, "without_kernels_ms": 2.1},
+    },
+]
+
+
+def test_tables_of_a_gpu_say_which_was_kept(script):
+    text = script("speed_tables").tables(GPU)
+    assert "| 50.00 | recorded, compiled, with kernels | 1.900 | 2.100 |" in text
+    assert "| softmax | molhiv | 3072 | 6656 | 200 | 8.5 | 40.0 | 30.0 | 150.0 |" in text
+    old = {key: value for key, value in GPU[2].items() if key not in ("path", "kernels_ms", "without_kernels_ms")}
+    assert "| 50.00 |  |  |  |" in script("speed_tables").tables([GPU[0], old])
+
+
 def test_tables_of_growth_show_the_figures_that_are_there(script, tmp_path):
     (tmp_path / "growth-n.svg").write_text("<svg/>")
     text = script("speed_tables").tables(GROWTH, tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
@@ -36,21 +38,28 @@ class Tape:
     That is what a CUDA graph does: Python runs once, and a replay sees nothing but what stands in the tensors.
     """
 
-    def __init__(self):
-        self.operations = []
+    def __init__(self, seconds=()):
+        self.operations, self.timed = [], list(seconds)
 
     def ahead(self, work, *, strict=False):
         with _Recording([]) if strict else Watch():
             work()
 
     def record(self, work):
+        self.operations = []
         with _Recording(self.operations):
             work()
-        return self.replay
+        return functools.partial(self._replay, self.operations)
 
+    def seconds(self, replay):
+        """Replay it, and say what the tape was told to say."""
+        replay()
+        return self.timed.pop(0)
+
+    @staticmethod
     @torch.no_grad()
-    def replay(self):
-        for operation, arguments, keywords, outputs in self.operations:
+    def _replay(operations):
+        for operation, arguments, keywords, outputs in operations:
             found, _ = tree_flatten(operation(*arguments, **keywords))
             for old, new in zip(outputs, found, strict=True):
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():

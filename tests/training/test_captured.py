@@ -13,6 +13,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from phcgnn.data import PaddedShape
 from phcgnn.models import PHCGNN
+from phcgnn.nn import Adjacency, kernels
+from phcgnn.nn.kernels import switch
 from phcgnn.training.captured import CapturedStep, Tolerance, _limit
 from phcgnn.training.objective import Objective
 from phcgnn.training.recorder import DeviceLost
@@ -232,7 +234,7 @@ def test_a_replay_that_forgets_the_optimizer_is_found():
     class Forgets(recorders.Tape):
         def record(self, work):
             replay = super().record(work)
-            self.operations = [entry for entry in self.operations if "adam" not in str(entry[0])]
+            self.operations[:] = [entry for entry in self.operations if "adam" not in str(entry[0])]
             return replay
 
     fast = captured(build(), recorder=Forgets())
@@ -385,6 +387,120 @@ def test_which_path_is_taken():
     fast = captured(build())
     fast(batch, LR)
     assert (fast.path, fast.compiled) == ("recorded", False)
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Return what makes the sum over neighbours by a kernel, as far as anybody can tell."""
+
+    def make(factor=1.0):
+        plain = Adjacency.sum
+
+        def total(self, x):
+            received = plain(self, x)
+            if not kernels.wanted():
+                return received
+            switch._uses[-1].taken += 1
+            return received * factor
+
+        monkeypatch.setattr(Adjacency, "sum", total)
+
+    return make
+
+
+@pytest.mark.parametrize("compile", [None, lambda update: update], ids=["not compiled", "compiled"])
+@pytest.mark.parametrize("seconds, path", [((1e-3, 2e-3), "recorded, with kernels"), ((2e-3, 1e-3), "recorded")])
+def test_the_faster_of_both_is_kept(kernel, seconds, path, compile):
+    kernel()
+    lines = []
+    plain = build()
+    fast = captured(build(), recorder=recorders.Tape(seconds * 5), say=lines.append, compile=compile)
+    for _ in range(2):
+        with kernels.use(True):
+            follow(plain, fast, zip(loader(), loader(), strict=True))
+    assert fast.path == path.replace("recorded", "recorded, compiled" if compile else "recorded")
+    assert fast.seconds == dict(zip(("with kernels", "without kernels"), seconds, strict=True))
+    assert f"with kernels {seconds[0] * 1e3:.3g} ms, without kernels {seconds[1] * 1e3:.3g} ms)" in lines[-1]
+    assert_same_state(plain, fast, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("wish", [True, False])
+def test_kernels_that_are_asked_for_or_not_are_not_timed(kernel, wish):
+    kernel()
+    fast = captured(build(), kernels=wish)
+    follow(build(), fast, zip(loader(), loader(), strict=True))
+    assert fast.uses_kernels == wish
+    assert fast.seconds == {}
+    fast = captured(build())
+    with kernels.use(False):
+        follow(build(), fast, zip(loader(), loader(), strict=True))
+    assert fast.path == "recorded"
+
+
+def test_nothing_is_timed_where_the_bits_shall_be_the_same(kernel, monkeypatch):
+    kernel()
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    fast = captured(build())
+    fast(next(iter(loader())), LR)
+    assert fast.path == "recorded, with kernels"
+    assert fast.seconds == {}
+
+
+@pytest.mark.parametrize("wish", [True, None])
+def test_wrong_kernels_are_left_out_before_compilation_is(kernel, wish):
+    kernel(1.5)
+    lines = []
+    fast = captured(build(), kernels=wish, say=lines.append, compile=lambda update: update)
+    for batch in loader():
+        fast(batch, LR)
+    assert fast.path == "recorded, compiled"
+    assert lines[1].startswith("recording anew without kernels, with which it failed (ArithmeticError: the ")
+
+
+def test_kernels_are_tried_again_without_compilation(kernel):
+    kernel()
+    lines = []
+    fast = captured(
+        build({"layers": 2}),
+        recorder=recorders.Tape((1e-3, 2e-3) * 5),
+        say=lines.append,
+        compile=lambda update: lambda *parts: update(*parts) * 1.01,
+    )
+    for batch in loader():
+        fast(batch, LR)
+    assert fast.path == "recorded, with kernels"
+    assert [line.split(",")[0] for line in lines[1:3]] == [
+        "recording anew without kernels",
+        "recording anew without compilation",
+    ]
+
+
+def test_kernels_whose_later_replay_is_wrong_are_left_out(kernel):
+    class Spoils(recorders.Tape):
+        """Adds to the loss at every replay behind the first, of the recording with kernels."""
+
+        recordings = 0
+
+        def record(self, work):
+            self.recordings += 1
+            replay, first, times = super().record(work), self.recordings == 1, 0
+
+            def run():
+                nonlocal times
+                times += 1
+                replay()
+                if first and times > 1:
+                    fast._counted.add_(1.0)
+
+            return run
+
+    kernel()
+    lines = []
+    fast = captured(build(), recorder=Spoils(), kernels=True, say=lines.append)
+    for batch in loader():
+        fast(batch, LR)
+    assert fast.path == "recorded"
+    assert "recording anew without kernels, with which it failed (ArithmeticError: a later replay's" in lines[1]
 
 
 def test_what_a_replay_reads_is_held():

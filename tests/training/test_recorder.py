@@ -157,3 +157,24 @@ def test_a_device_that_is_lost_is_said(cuda):
         "(CUDA error: unspecified launch failure); start again with --no-compile, or compile=False, which records "
         "nothing."
     )
+
+
+def test_replays_are_timed_by_the_device(cuda, monkeypatch):
+    class Event:
+        def __init__(self, enable_timing):
+            self.at = None
+
+        def record(self):
+            self.at = len(done)
+
+        def synchronize(self):
+            cuda.synchronised += 1
+
+        def elapsed_time(self, last):
+            return 5.0 * (last.at - self.at)  # milliseconds
+
+    done = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    assert CudaRecorder(CUDA).seconds(lambda: done.append(1)) == pytest.approx(5e-3)
+    assert len(done) == recorder.TIMES + 1  # once ahead
+    assert cuda.synchronised == 2

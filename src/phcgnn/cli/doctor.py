@@ -70,7 +70,10 @@ def _gpu() -> dict[str, Any]:
         ready = torch.cuda.is_available()
         found = {f"cuda:{i}": torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())} if ready else {}
     if ready:
-        return {"used": "yes, by --device auto", **found}
+        from phcgnn.nn.kernels import why_not
+
+        reason = why_not(torch.device("cuda"))
+        return {"used": "yes, by --device auto", **found, "own kernels": f"no: {reason}" if reason else "yes"}
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda is None:
         reason = f"this torch ({torch.__version__}) was built without CUDA; install a CUDA build of torch"

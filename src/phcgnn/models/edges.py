@@ -13,6 +13,7 @@ from phcgnn.nn.adjacency import Adjacency, add_rows
 from phcgnn.nn.affine import outer_sum
 from phcgnn.nn.eager import is_watched, plain_on_cpu
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
+from phcgnn.nn.kernels.lists import EdgeLists
 
 __all__ = ["EdgeBatch", "EdgeEncoder"]
 
@@ -48,6 +49,8 @@ class EdgeBatch:
         self._sums: Tensor | None = None
         self._sorted: Tensor | None = None
         self._kinds: tuple[Tensor, Tensor, Tensor] | None = None
+        self.lists: EdgeLists | None = None
+        self.codes: Tensor | None = None
 
     @property
     def adjacency(self) -> Adjacency:

@@ -17,6 +17,7 @@ from phcgnn.models.edges import EdgeBatch, EdgeEncoder
 from phcgnn.models.inputs import GraphInputs, check_inputs, read_batch
 from phcgnn.models.predictor import Predictor
 from phcgnn.models.summary import Summary, summarize
+from phcgnn.models.weighing import weigh_neighbours
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.affine import Affine, fill_up, uses_onednn
 from phcgnn.nn.aggregation import PNAAggregation, reduce_rows
@@ -25,6 +26,7 @@ from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.eager import plain_on_cpu
 from phcgnn.nn.encoder import CategoricalEncoder, ContinuousEncoder
+from phcgnn.nn.kernels.switch import takes
 from phcgnn.nn.linear import PHMLinear, PHMOptions
 from phcgnn.nn.norm import build_norm, normalise
 from phcgnn.nn.pooling import SoftAttentionPooling, build_pooling
@@ -333,6 +335,8 @@ class PHCGNN(nn.Module):
         if conv.sums:
             embedded = None if encoder is None else edges.sum_embeddings(encoder)
             return conv.sum_neighbours(h, edges.adjacency, embedded)
+        if conv.weighs and takes(h):
+            return weigh_neighbours(h, cast(Tensor, conv.aggr_module.beta), encoder, edges)
         embedded = None if encoder is None else encoder(cast(Tensor, edges.edge_attr))
         return conv.gather_neighbours(h, edges.edge_index, embedded)
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phcgnn.errors import ShapeError
+from phcgnn.nn.kernels.switch import takes
 from phcgnn.nn.precision import NARROW
 
 __all__ = ["Adjacency", "add_rows", "require_edges", "require_nodes", "sum_rows"]
@@ -89,6 +90,10 @@ def sum_rows(x: Tensor, index: Tensor, ptr: Tensor, index_t: Tensor, ptr_t: Tens
         index_t: The same of the transposed matrix, for the gradient.
         ptr_t: Likewise.
     """
+    if takes(x):
+        from phcgnn.nn.kernels.sums import sum_by_lists
+
+        return sum_by_lists(x, index, ptr, index_t, ptr_t)
     return _SumRows.apply(x, index, ptr, index_t, ptr_t)
 
 
@@ -164,4 +169,4 @@ class _SumRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         index, ptr, index_t, ptr_t = ctx.saved_tensors
-        return sum_rows(gradients[0].contiguous(), index_t, ptr_t, index, ptr), None, None, None, None
+        return _SumRows.apply(gradients[0].contiguous(), index_t, ptr_t, index, ptr), None, None, None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from torch_geometric.data import Batch
 
 from phcgnn.data.batching import unpad
 from phcgnn.models import PHCGNN
-from phcgnn.nn import ComponentDropout, batched_weights
+from phcgnn.nn import ComponentDropout, batched_weights, kernels
 from phcgnn.training.checkpoint import random_state, restore_random_state
 from phcgnn.training.config import Precision
 from phcgnn.training.recorder import CudaRecorder, DeviceLost, Recorder, Work
@@ -40,6 +41,9 @@ MOST = 0.5
 """What lies this far from float64 can be compared with nothing: zeros would lie no farther than twice as far. And no
 limit lies beyond this, or beyond twice as far as the plain path is off."""
 
+ROUNDS = 5
+"""So often are recordings timed, in turn."""
+
 NOTHING = 1e-6
 """A gradient of less than this share of all of them is nothing but rounding, and may as well be 0."""
 
@@ -61,6 +65,16 @@ TOLERANCES: dict[Precision, Tolerance] = {
 float32 that of 16 layers is off by some thousandths, by more where one of few graphs changes sides; the loss is not."""
 
 
+@dataclass(frozen=True)
+class _Recording:
+    """A step that can be replayed: what does it, what it reads that nothing else owns, and how it was made."""
+
+    replay: Work
+    held: object
+    limits: Tolerance | None
+    kernels: bool
+
+
 class CapturedStep:
     """A :class:`TrainingStep` on padded batches of one shape, recorded at the first and replayed from then on.
 
@@ -71,15 +85,19 @@ class CapturedStep:
     Before it records, it takes the first batch without dropout by the fast path, by the plain one and in float64; loss
     and gradients of the fast one may not lie much farther from float64 than those of the plain one. After it has
     recorded, it compares a replay with the same step unrecorded, with dropout, and the loss of the next batch likewise.
-    Where that fails, or recording does, it tries again without ``compile``; where that fails too, :attr:`reason` says
-    why and every step is plain. Weights, optimizer, running statistics and random generators are put back to where they
-    were before.
+    Where our own kernels (:mod:`phcgnn.nn.kernels`) can be used, it does all that with them and without, and keeps what
+    is replayed faster; what it compares with has none of them.
+
+    Where a check fails, or recording does, it goes on without kernels, then without ``compile``; where that fails too,
+    :attr:`reason` says why and every step is plain. Weights, optimizer, running statistics and random generators are
+    put back to where they were before.
 
     Args:
         step: The step. Its optimizer must be Adam or AdamW; it gets its learning rate as a tensor.
         recorder: What records. (default: a CUDA graph)
         compile: What makes the function that updates the nodes of a layer faster, e.g. ``torch.compile``.
         tolerance: How far off is never too far; None checks nothing.
+        kernels: Whether our own kernels are used, as far as they can be. (default: where they are found to be faster)
         say: Told what happens, in one line each.
     """
 
@@ -90,6 +108,7 @@ class CapturedStep:
         recorder: Recorder | None = None,
         compile: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None,
         tolerance: Tolerance | None = TOLERANCES["fp32"],
+        kernels: bool | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         if not isinstance(step.model, PHCGNN) or type(step.optimizer) not in (optim.Adam, optim.AdamW):
@@ -102,6 +121,9 @@ class CapturedStep:
         self.device = like.device
         self.recorder = CudaRecorder(self.device) if recorder is None else recorder
         self.reason: str | None = None
+        self.seconds: dict[str, float] = {}
+        """Those of a replay, ``with kernels`` and ``without kernels``, where both were timed."""
+        self._wish, self._uses, self._taken = kernels, False, 0
         self._update = None if compile is None else compile(step.model.update)
         self._lr = torch.zeros((), device=self.device)
         self._counted = torch.zeros(2, device=self.device, dtype=torch.promote_types(like.dtype, torch.float32))
@@ -135,11 +157,17 @@ class CapturedStep:
         return self.recorded and self._update is not None
 
     @property
+    def uses_kernels(self) -> bool:
+        """Whether what is replayed uses our own kernels."""
+        return self.recorded and self._uses
+
+    @property
     def path(self) -> str:
-        """Which path steps take: ``recorded, compiled``, ``recorded``, or ``plain`` and the reason."""
+        """Which path steps take: ``recorded``, ``compiled``, ``with kernels``; or ``plain`` and the reason."""
         if not self.recorded:
             return f"plain: {self.reason or 'no batch was padded'}"
-        return "recorded, compiled" if self.compiled else "recorded"
+        parts = {"recorded": True, "compiled": self.compiled, "with kernels": self.uses_kernels}
+        return ", ".join(name for name, so in parts.items() if so)
 
     def __call__(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
         """Take a step; return what :class:`TrainingStep` returns."""
@@ -159,7 +187,8 @@ class CapturedStep:
 
     def forward(self, batch: Batch) -> Tensor:
         """Apply the network, as it is."""
-        return self.step.forward(batch)
+        with kernels.use(self._uses):
+            return self.step.forward(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the plain step would."""
@@ -184,7 +213,8 @@ class CapturedStep:
         self.optimizer._warned_capturable_if_run_uncaptured = True
 
     def _take_plain(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
-        return self.step(batch, lr)
+        with kernels.use(self._uses):
+            return self.step(batch, lr)
 
     def _begin(self, batch: Batch, lr: float) -> None:
         begun = time.monotonic()
@@ -194,8 +224,7 @@ class CapturedStep:
         try:
             self.step.set_learning_rate(lr)
             self._adopt(batch)
-            limits = None if self.tolerance is None else self._require_close_to_plain(batch, self.tolerance)
-            self._record(before, limits)
+            self._keep(self._record_both(batch, before))
         except DeviceLost:
             usable = False
             raise
@@ -203,20 +232,66 @@ class CapturedStep:
             self._give_up(error)
         else:
             how = "compiled and recorded" if self.compiled else "recorded"
+            times = ", ".join(f"{name} {seconds * 1e3:.3g} ms" for name, seconds in self.seconds.items())
             self.say(
-                f"the step is {how} for batches of {len(batch.graph_mask)} graphs, {len(batch.node_mask)} nodes "
-                f"and {batch.edge_index.shape[1]} edges ({time.monotonic() - begun:.1f} s)"
+                f"the step is {how}{' with kernels' * self._uses} for batches of {len(batch.graph_mask)} graphs, "
+                f"{len(batch.node_mask)} nodes and {batch.edge_index.shape[1]} edges "
+                f"({time.monotonic() - begun:.1f} s{'; a replay takes ' * bool(times)}{times})"
             )
         finally:
             if usable:
                 before.restore()
                 self.optimizer.zero_grad(set_to_none=True)
 
+    def _record_both(self, batch: Batch, before: _State) -> list[_Recording]:
+        """Record the step with kernels, if they are wanted and it has any, and without, if that may be better."""
+        found: list[_Recording] = []
+        wish = False if kernels.refused() else self._wish
+        if wish is None and torch.are_deterministic_algorithms_enabled():
+            wish = True  # times differ from run to run, and so would the bits
+        for self._uses in (False,) if wish is False else (True, False):
+            self._taken = 0
+            try:
+                limits = None if self.tolerance is None else self._require_close_to_plain(batch, self.tolerance)
+                replay, held = self._record(before, limits)
+            except DeviceLost:
+                raise
+            except Exception as error:
+                if found:  # one that works is enough
+                    break
+                if not (self._uses and self._taken):
+                    raise
+                self.say(f"recording anew without kernels, with which it failed ({_first_line(error)})")
+            else:
+                found.append(_Recording(replay, held, limits, self._uses and self._taken > 0))
+                if wish is True or not self._taken:  # without any taken, there is nothing to leave out
+                    break
+            before.restore()
+        return found
+
+    def _keep(self, found: list[_Recording]) -> None:
+        """Keep the recording that is done in the least time."""
+        best, self.seconds = found[0], {}
+        if len(found) > 1:
+            times: list[list[float]] = [[] for _ in found]
+            for _ in range(ROUNDS):
+                for recording, seconds in zip(found, times, strict=True):
+                    seconds.append(self.recorder.seconds(recording.replay))
+            medians = [statistics.median(seconds) for seconds in times]
+            self.seconds = {f"with{'' if f.kernels else 'out'} kernels": m for f, m in zip(found, medians, strict=True)}
+            best = found[medians.index(min(medians))]
+        self._replay, self._held, self._limits, self._uses = best.replay, best.held, best.limits, best.kernels
+        self._later = 0
+
     def _give_up(self, error: Exception) -> None:
-        """Go on without compilation, or without recording where there is none."""
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        """Go on without kernels, without compilation, or without recording where there is neither."""
+        reason, used = _first_line(error), self._uses and self.recorded
         self._replay = self._held = self._limits = None
-        if self._update is None:
+        self._uses, self.seconds = False, {}
+        if used:
+            self._wish = False
+            self.say(f"recording anew without kernels, with which it failed ({reason})")
+        elif self._update is None:
             self.reason = reason
             self.say(f"the plain path is taken, for recording the step failed ({reason})")
         else:
@@ -246,13 +321,14 @@ class CapturedStep:
         model, plain = self.model, self.model.update
         model.update = plain if self._update is None else self._update
         try:
-            with batched_weights(model), warnings.catch_warnings():
+            with kernels.use(self._uses) as used, batched_weights(model), warnings.catch_warnings():
                 # Dynamo looks for the gradient of every tensor that it finds in a module, of those built there too
                 warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
                 warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # fp32 was asked for
                 return self.step.differentiate(cast(Batch, self._static), self._lr)
         finally:
             model.update = plain
+            self._taken += used.taken
 
     def _work(self) -> None:
         """Take the step on the tensors that stay where they are."""
@@ -265,7 +341,7 @@ class CapturedStep:
         without = unpad(batch, of_nodes=self.model.config.task == "node")
         if "rowptr" in without:
             del without.rowptr
-        with _without_dropout(self.model):
+        with kernels.use(False), _without_dropout(self.model):
             loss, gradients, exist = self._look(self.step, self._differentiate)
             plain_loss, plain, plainly = self._look(self.step, lambda: self.step.differentiate(without, self._lr))
             try:
@@ -347,8 +423,12 @@ class CapturedStep:
             self.optimizer.zero_grad(set_to_none=True)
         return True
 
-    def _record(self, before: _State, limits: Tolerance | None) -> None:
-        """Record the step, after doing it once ahead, and compare the first replay with that."""
+    def _record(self, before: _State, limits: Tolerance | None) -> tuple[Work, object]:
+        """Record the step, after doing it once ahead, and compare the first replay with that.
+
+        Returns:
+            What replays it, and what that reads and nothing else here owns.
+        """
         parameters = list(self.model.parameters())
         before.restore()
         self.recorder.ahead(self._work)
@@ -368,7 +448,7 @@ class CapturedStep:
             _require_close("a replay's gradient", _gradients(self.model), expected, limits.gradient)
             took, wanted = (torch._foreach_sub(values, start) for values in ([p.detach() for p in parameters], moved))
             _require_close("a replay's update", list(took), list(wanted), MOVES)
-        self._replay, self._held, self._limits, self._later = replay, held, limits, 0
+        return replay, held
 
 
 class _State:
@@ -430,3 +510,7 @@ def _require_close(what: str, found: list[Tensor], expected: list[Tensor], limit
     distance = _distance(found, expected)
     if not distance <= limit:
         raise ArithmeticError(f"{what} is off by {distance:.2g} of itself, allowed are {limit:.2g}")
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

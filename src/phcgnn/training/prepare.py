@@ -64,6 +64,7 @@ def prepare(
     compile: bool = True,
     fuse: bool = True,
     check: bool = True,
+    kernels: bool | None = None,
     wrapped: nn.Module | None = None,
     backward: Callable[[Tensor], None] = Tensor.backward,
     processes: Processes | None = None,
@@ -82,6 +83,7 @@ def prepare(
         compile: Whether the fast path is taken where it applies.
         fuse: Whether it fuses operations of a layer by ``torch.compile``, which takes a while once.
         check: Whether it compares itself with the plain path first.
+        kernels: Whether it uses our own kernels. (default: where they are found to be faster)
         wrapped: The network as it is to be called, e.g. by Fabric. (default: under autocast for ``bf16``, else itself)
         backward: What takes the gradients of a loss.
         processes: The processes that train together.
@@ -114,6 +116,7 @@ def prepare(
             recorder=recorder,
             compile=functools.partial(compile_for, network.config) if fuses else None,
             tolerance=TOLERANCES[config.precision] if check else None,
+            kernels=kernels,
             say=say,
         )
     elif store.device.type == "cuda" and compile:

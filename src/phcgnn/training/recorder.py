@@ -13,6 +13,9 @@ __all__ = ["CudaRecorder", "DeviceLost", "Recorder", "Work"]
 
 Work = Callable[[], None]
 
+TIMES = 10
+"""So often is a replay done to be timed."""
+
 
 class DeviceLost(RuntimeError):
     """A recording failed such that the GPU takes no work of this process any more: nothing can go on here."""
@@ -31,6 +34,9 @@ class Recorder(Protocol):
 
     def record(self, work: Work) -> Work:
         """Record the work without doing it; return what does it."""
+
+    def seconds(self, replay: Work) -> float:
+        """Time what was recorded, by doing it some times."""
 
 
 class CudaRecorder:
@@ -84,6 +90,19 @@ class CudaRecorder:
                 _require_alive(self.device, error)
                 raise
         return graph.replay
+
+    def seconds(self, replay: Work) -> float:
+        """Time ten replays by the clock of the device."""
+        with torch.cuda.device(self.device):
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            replay()
+            torch.cuda.synchronize()
+            first.record()
+            for _ in range(TIMES):
+                replay()
+            last.record()
+            last.synchronize()
+            return float(first.elapsed_time(last)) / 1e3 / TIMES
 
 
 _given_up: list[torch.cuda.CUDAGraph] = []
