@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from phcgnn.nn import Adjacency, CategoricalEncoder, ContinuousEncoder, SoftmaxAggregation, kernels
+from phcgnn.nn.kernels.lists import EdgeLists
+from phcgnn.nn.kernels.softmax import softmax_of_neighbours
 from phcgnn.training.recorder import CudaRecorder
 
 pytestmark = [
@@ -107,12 +109,19 @@ def test_softmax(edge_index, width, dtype, kind):
 
 def test_a_recording_holds_them(edge_index):
     adjacency = Adjacency.from_edges(edge_index, NODES)
+    lists = EdgeLists.from_edges(edge_index, NODES)
     x = torch.randn(NODES, 304, device="cuda", requires_grad=True)
+    beta = torch.ones((), device="cuda", requires_grad=True)
     results = {}
 
     def work():
-        y = adjacency.sum(x)
+        with kernels.use(True) as used:
+            y = adjacency.sum(x)
+            z = softmax_of_neighbours(x, beta, lists)
+        assert used.taken == 1
         results["y"], results["gradient"] = y.detach(), torch.autograd.grad(y, x, torch.ones_like(y))[0]
+        gradients = torch.autograd.grad(z, (x, beta), torch.ones_like(z))
+        results["z"], results["of x"], results["of beta"] = z.detach(), *gradients
 
     recorder = CudaRecorder(torch.device("cuda"))
     recorder.ahead(work)

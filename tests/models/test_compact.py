@@ -10,6 +10,7 @@ from phcgnn.models import phc_gnn
 from phcgnn.models.compact import compact
 from phcgnn.nn import PHCNorm, PHMLinear
 from phcgnn.nn.affine import Affine
+from phcgnn.nn.aggregation import SetAggregation
 
 SMALL = {"node_features": (28,), "edge_features": (4,), "n": 2, "width": 8, "layers": 2, "downstream": (6, 4)}
 VARIANTS = {
@@ -69,6 +70,33 @@ def test_nodes_that_fill_a_batch_up_change_nothing(options, monkeypatch):
         batch.x = batch.x[:, 0]
         with torch.no_grad():
             torch.testing.assert_close(small(batch), model(batch), rtol=1e-10, atol=1e-12)
+
+
+class Counting(SetAggregation):
+    """An aggregation that looks at how many sets there are."""
+
+    def forward(self, x, index=None, ptr=None, dim_size=None, dim=-2, max_num_elements=None):
+        return x.new_zeros(dim_size, x.shape[1]).index_add(0, index, x) / dim_size
+
+
+@pytest.mark.parametrize("what", ["norm", "activation", "aggregation"])
+def test_a_network_that_looks_at_all_nodes_at_once_is_not_filled_up(what, monkeypatch):
+    monkeypatch.setattr(phc_gnn, "uses_onednn", lambda: True)
+    monkeypatch.setattr(phc_gnn, "fill_up", lambda rows: rows + 5)
+    options = {"activation": {"activation": lambda x: x - x.mean(0)}, "aggregation": {"aggregation": Counting()}}
+    model = PHCGNN(**SMALL, **options.get(what, {}), dtype=torch.float64)
+    if what == "norm":
+        model.norms = nn.ModuleList(nn.BatchNorm1d(8, track_running_stats=False).double() for _ in model.norms)
+    batch = synthetic_store("zinc", 5).batch(range(5))
+    with torch.no_grad():
+        torch.testing.assert_close(compact(model.eval())(batch), model(batch), rtol=1e-10, atol=1e-12)
+
+
+def test_networks_pickled_before_there_was_filling_up_are_read():
+    model, batch = trained()
+    assert "fills_up" not in vars(model)
+    assert compact(model).fills_up
+    assert torch.isfinite(model(batch)).all()
 
 
 @pytest.mark.parametrize("source", ["edge-mean", "edge-sum", "constant"])

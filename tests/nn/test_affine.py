@@ -153,3 +153,23 @@ def test_gradients_for_several_cotangents_at_once():
     singly = [torch.autograd.grad(y, (x, weight, b), cotangent, retain_graph=True) for cotangent in cotangents]
     for found, wanted in zip(at_once, zip(*singly, strict=True), strict=True):
         torch.testing.assert_close(found, torch.stack(wanted), rtol=1e-4, atol=1e-3)
+
+
+BIASES = {
+    "strided": lambda: torch.randn(32)[::2],
+    "expanded": lambda: torch.randn(()).expand(16),
+    "a number": lambda: torch.randn(()),
+    "of one": lambda: torch.randn(1),
+    "a row": lambda: torch.randn(1, 16),
+}
+
+
+@pytest.mark.parametrize("make", BIASES.values(), ids=BIASES)
+def test_a_bias_in_another_layout(make):
+    (x, weight, _), bias = (t.detach() for t in inputs()), make()
+    torch.testing.assert_close(affine(x, weight, bias), F.linear(x, weight) + bias, rtol=1e-4, atol=1e-4)
+
+
+def test_torch_words_the_error_for_a_wrong_width():
+    with pytest.raises(RuntimeError, match="64x24 and 25x16"):
+        affine(torch.randn(64, 24), torch.randn(16, 25))

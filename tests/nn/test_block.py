@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from phcgnn.nn import PHMLinear, fused
+from phcgnn.nn import PHMLP, PHMLinear, fused
 from phcgnn.nn.block import apply_blocks
 from phcgnn.nn.dropout import ComponentDropout
 from phcgnn.nn.norm import PHCNorm, build_norm
@@ -232,3 +232,41 @@ def test_the_seed_draws_the_same_one_by_one(kind):
         x = dropout(relu(norm(linear(x))))
     torch.testing.assert_close(y, x)
     assert torch.equal(y == 0, x == 0)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_layer_that_stands_twice_counts_once_in_second_derivatives(at_once):
+    mlp = PHMLP(8, 8, 2, dtype=torch.float64)
+    x = torch.randn(6, 8, dtype=torch.float64, requires_grad=True)
+    y, parameters = mlp(mlp(x)), [x, *mlp.parameters()]
+    expected = torch.autograd.grad(y.square().sum(), parameters, retain_graph=True)
+    if at_once:
+        batched = torch.autograd.grad(y, parameters, 2 * y.detach()[None], is_grads_batched=True, retain_graph=True)
+        found = [gradient[0] for gradient in batched]
+    else:
+        found = torch.autograd.grad(y.square().sum(), parameters, create_graph=True)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", ["linear1.bias", "linear1.rule.constants", "linear1.weight", "norm.weight", "norm.bias"]
+)
+def test_transforms_of_one_parameter_see_operations_that_they_know(name):
+    mlp, x = PHMLP(8, 8, 2, dtype=torch.float64), torch.randn(5, 8, dtype=torch.float64)
+    parameter = dict(mlp.named_parameters())[name]
+    expected = torch.autograd.grad(mlp(x).square().sum(), parameter)[0]
+
+    def loss(value):
+        buffers = {key: buffer.clone() for key, buffer in mlp.named_buffers()}
+        return torch.func.functional_call(mlp, {**buffers, name: value}, (x,)).square().sum()
+
+    torch.testing.assert_close(torch.func.grad(loss)(parameter.detach()), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_a_forward_of_its_own_is_called():
+    mlp, seen = PHMLP(8, 8, 2), []
+    usual = mlp.linear1.forward
+    mlp.linear1.forward = lambda x: seen.append(1) or 2 * usual(x)
+    mlp(torch.randn(5, 8))
+    assert seen == [1]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.nn import aggr
 
-from phcgnn.nn import SoftAttentionPooling
+from phcgnn.nn import PHMLinear, RealTransformer, SoftAttentionPooling
 from phcgnn.nn.pooling import POOLINGS, build_pooling
 from phcgnn.testing import assert_resets_everything, assert_seed_fixes_parameters
 
@@ -86,3 +86,23 @@ def test_gates_by_one_map_or_two(watched):
 def test_a_wrong_width_is_refused():
     with pytest.raises(ValueError, match="PHMLinear: the input"):
         SoftAttentionPooling(8, n=4).gates(torch.randn(5, 7))
+
+
+class Louder(PHMLinear):
+    """A layer with a forward of its own."""
+
+    def forward(self, x):
+        return 3 * super().forward(x) + 1
+
+
+@pytest.mark.parametrize("which", ["linear", "real", "affine"])
+def test_gates_of_layers_that_are_not_the_usual(which):
+    pool, x = SoftAttentionPooling(8, n=2).eval(), torch.randn(5, 8)
+    if which == "linear":
+        pool.linear = Louder(8, 8, 2)
+    elif which == "real":
+        pool.real = RealTransformer(8, 2, kind="norm")
+    else:
+        pool.real.affine = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Tanh())
+    with torch.no_grad():
+        torch.testing.assert_close(pool.gates(x), pool.real(pool.linear(x)).sigmoid())

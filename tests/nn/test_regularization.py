@@ -56,3 +56,13 @@ def test_no_such_layers_no_penalty():
 def test_bad_order(p):
     with pytest.raises(ValueError, match="`p` must be positive"):
         weight_penalty(PHMLinear(4, 4), p)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_small_weights_of_a_narrow_type_are_not_lost(dtype):
+    layer = PHMLinear(8, 8, n=2, dtype=dtype)
+    nn.init.constant_(layer.weight, 1e-3)
+    penalty = weight_penalty(layer)
+    torch.testing.assert_close(penalty.float(), torch.tensor(2**0.5 * 1e-3), rtol=1e-2, atol=0)
+    penalty.backward()
+    assert (layer.weight.grad > 0).all()

@@ -12,6 +12,7 @@ from torch import nn, optim
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from phcgnn.data import PaddedShape
+from phcgnn.data.batching import unpad
 from phcgnn.models import PHCGNN
 from phcgnn.nn import Adjacency, kernels
 from phcgnn.nn.kernels import switch
@@ -435,6 +436,56 @@ def test_kernels_that_are_asked_for_or_not_are_not_timed(kernel, wish):
     with kernels.use(False):
         follow(build(), fast, zip(loader(), loader(), strict=True))
     assert fast.path == "recorded"
+
+
+class Clockless(recorders.Tape):
+    """A recorder that cannot tell the time."""
+
+    def seconds(self, replay):
+        raise torch.OutOfMemoryError("no room for a clock")
+
+
+def test_an_error_while_timing_costs_no_recording(kernel):
+    kernel()
+    lines, plain = [], build()
+    fast = captured(build(), recorder=Clockless(), say=lines.append)
+    follow(plain, fast, zip(loader(), loader(), strict=True))
+    assert fast.path == "recorded, with kernels"
+    assert fast.seconds == {}
+    assert any("which is faster was not found out (OutOfMemoryError: no room for a clock)" in line for line in lines)
+
+
+class Once(recorders.Tape):
+    """A recorder that fails at the second recording."""
+
+    asked = 0
+
+    def record(self, work):
+        self.asked += 1
+        if self.asked == 2:
+            raise torch.OutOfMemoryError("no room for two")
+        return super().record(work)
+
+
+def test_a_second_recording_that_fails_has_the_first_made_anew(kernel):
+    kernel()
+    plain, recorder = build(), Once()
+    fast = captured(build(), recorder=recorder)
+    follow(plain, fast, zip(loader(), loader(), strict=True))
+    assert fast.path == "recorded, with kernels"
+    assert recorder.asked == 3
+
+
+def test_kernels_are_in_recordings_alone(kernel, monkeypatch):
+    kernel()
+    fast, batch, seen = captured(build(), kernels=True), next(iter(loader())), []
+    fast(batch, LR)
+    assert fast.uses_kernels
+    usual = Adjacency.sum
+    monkeypatch.setattr(Adjacency, "sum", lambda self, x: (seen.append(kernels.wanted()), usual(self, x))[1])
+    fast.forward(batch)
+    fast(unpad(batch), LR)
+    assert seen == [False, False]
 
 
 def test_nothing_is_timed_where_the_bits_shall_be_the_same(kernel, monkeypatch):

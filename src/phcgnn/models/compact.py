@@ -10,12 +10,16 @@ from torch import nn
 
 from phcgnn.models.phc_gnn import PHCGNN
 from phcgnn.nn import fold
+from phcgnn.nn.activation import ACTIVATIONS
 from phcgnn.nn.affine import Affine
+from phcgnn.nn.aggregation import PNAAggregation, SetAggregation, SoftmaxAggregation
 from phcgnn.nn.eager import is_watched
 from phcgnn.nn.mlp import PHMLP
-from phcgnn.nn.norm import PHCNorm
+from phcgnn.nn.norm import PHCNorm, WhiteningNorm
 
 __all__ = ["compact"]
+
+KNOWN_SETS = (SoftmaxAggregation, PNAAggregation)
 
 
 def compact(model: PHCGNN) -> PHCGNN:
@@ -58,8 +62,22 @@ def compact(model: PHCGNN) -> PHCGNN:
         for name, child in module._modules.items():
             if type(child) is nn.Linear and not is_watched(child):
                 module._modules[name] = Affine.from_linear(child)
-    small.fills_up = True
+    small.fills_up = _each_row_by_itself(small)
     return small.requires_grad_(False)
+
+
+def _each_row_by_itself(model: PHCGNN) -> bool:
+    """Whether nothing in a network in eval mode takes a statistic over nodes, or counts them."""
+    norms = [*model.norms, *(conv.transform.norm for conv in model.convs if isinstance(conv.transform, PHMLP))]
+    activations = [*model.activations, *(c.transform.activation for c in model.convs if isinstance(c.transform, PHMLP))]
+    known = [nn.Identity, *(ACTIVATIONS[name] for name in ACTIVATIONS)]
+    aggregations = [conv.aggr_module for conv in model.convs]
+    return (
+        all(type(norm) in (nn.Identity, PHCNorm, WhiteningNorm) for norm in norms)
+        and all(type(activation) in known for activation in activations)
+        # others that are not sets' are given the nodes that hear somebody alone
+        and all(type(a) in KNOWN_SETS or not isinstance(a, SetAggregation) for a in aggregations)
+    )
 
 
 def _merge(

@@ -21,7 +21,7 @@ from phcgnn.models.weighing import weigh_neighbours
 from phcgnn.nn.activation import Activation, build_activation
 from phcgnn.nn.affine import Affine, fill_up, uses_onednn
 from phcgnn.nn.aggregation import PNAAggregation, reduce_rows
-from phcgnn.nn.block import apply_blocks
+from phcgnn.nn.block import Block, apply_blocks
 from phcgnn.nn.conv import PHCConv
 from phcgnn.nn.dropout import ComponentDropout, DropoutKind
 from phcgnn.nn.eager import plain_on_cpu
@@ -111,6 +111,9 @@ class PHCGNN(nn.Module):
     torch.Size([2, 1])
     """
 
+    fills_up = False
+    """Whether nodes that are in no graph fill a batch up on the CPU, for oneDNN; in networks for prediction."""
+
     def __init__(
         self,
         *,
@@ -123,7 +126,7 @@ class PHCGNN(nn.Module):
         config = PHCGNNConfig.from_dict({**options, **dict.fromkeys(given, CUSTOM)})
         for field in given.keys() ^ {f for f in config.fields() if getattr(config, f) == CUSTOM}:
             raise ValueError(f"PHCGNN: `{field}` is {CUSTOM!r}, which stands for an object; give the object.")
-        self.config, self.validate, self.fills_up = config, True, False
+        self.config, self.validate = config, True
         self.update: Callable[..., Tensor] = update_nodes
         self._given = given
         rule_start = cast("str | Algebra", given.get("rule_start", config.rule_start))
@@ -335,8 +338,10 @@ class PHCGNN(nn.Module):
         if conv.sums:
             embedded = None if encoder is None else edges.sum_embeddings(encoder)
             return conv.sum_neighbours(h, edges.adjacency, embedded)
-        if conv.weighs and takes(h):
-            return weigh_neighbours(h, cast(Tensor, conv.aggr_module.beta), encoder, edges)
+        if conv.weighs:
+            beta = cast(Tensor, conv.aggr_module.beta)
+            if takes(h, beta, *(() if encoder is None else encoder.parameters())):
+                return weigh_neighbours(h, beta, encoder, edges)
         embedded = None if encoder is None else encoder(cast(Tensor, edges.edge_attr))
         return conv.gather_neighbours(h, edges.edge_index, embedded)
 
@@ -381,14 +386,15 @@ def update_nodes(
     A function of modules and tensors, so that one compilation of it serves all layers.
     """
     if mask is None and plain_on_cpu(h) and conv.is_chain:
-        h = h if received is None else conv.add(h, received)
-        added = skipped if skip in ("initial", "previous") else None
-        t = apply_blocks(h, [*conv.blocks_before, (conv.last_linear, norm, activation, dropout)], skipped=added)
+        h = h if received is None else conv.add_received(h, received)
+        blocks: list[Block] = [*conv.blocks_before, (conv.last_linear, norm, activation, dropout)]
+        if skip in ("initial", "previous"):
+            return apply_blocks(h, blocks, skipped=skipped)
+        t = apply_blocks(h, blocks)
     else:
         t = conv.transform_nodes(h, mask) if received is None else conv.combine(h, received, mask)
         t = dropout(activation(normalise(norm, t, mask)))
-        added = None
-    if skip is None or added is not None:
+    if skip is None:
         return t
     if skip == "concat":  # component p of the result is component p of t and of h
         return torch.cat([t.unflatten(-1, (conv.n, -1)), skipped.unflatten(-1, (conv.n, -1))], dim=-1).flatten(-2)

@@ -38,7 +38,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool 
     >>> affine(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, -4.0]]), relu=True)
     tensor([[0.]])
     """
-    if not _applies(x, weight, bias):
+    if not _applies(x, weight, bias) or x.shape[1] != weight.shape[1]:
         y = F.linear(x, weight, bias)
     elif torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
         y = _Affine.apply(x, weight, bias)
@@ -114,9 +114,13 @@ def _applies(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if not torch.backends.mkldnn.enabled:
         return False
-    if x.dim() != 2 or x.shape[0] < FEWEST_ROWS or min(weight.shape) < 8:
+    if x.dim() != 2 or weight.dim() != 2 or x.shape[0] < FEWEST_ROWS or min(weight.shape) < 8:
         return False
-    return plain_on_cpu(x, weight) and (bias is None or plain_on_cpu(bias))
+    if bias is None:
+        return plain_on_cpu(x, weight)
+    # oneDNN reads a bias as it lies in memory: what is not a row of numbers, torch broadcasts or refuses
+    fits = bias.dtype == x.dtype and bias.shape == weight.shape[:1] and bias.is_contiguous()
+    return fits and plain_on_cpu(x, weight, bias)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

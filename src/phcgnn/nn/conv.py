@@ -186,9 +186,9 @@ class PHCConv(MessagePassing):
             - **mask, optional:** :math:`(V,)`, boolean: the nodes that a norm counts
             - **output:** :math:`(V, F_{out})`
         """
-        return self.transform_nodes(self.add(x, received), mask)
+        return self.transform_nodes(self.add_received(x, received), mask)
 
-    def add(self, x: Tensor, received: Tensor) -> Tensor:
+    def add_received(self, x: Tensor, received: Tensor) -> Tensor:
         """Add what was received to what was there, ``(V, F_in)`` both."""
         if received.shape != x.shape:
             raise ShapeError(

@@ -28,6 +28,8 @@ def plain_on_cpu(*tensors: Tensor) -> bool:
         return False
     if torch.is_autocast_enabled("cpu") or forward_ad._current_level >= 0:
         return False
+    if torch._C._are_functorch_transforms_active():
+        return False
     for tensor in tensors:
         if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type != "cpu" or tensor.layout != torch.strided:
             return False
@@ -39,12 +41,16 @@ def plain_on_cpu(*tensors: Tensor) -> bool:
 def is_watched(*modules: object) -> bool:
     """Whether a hook waits for one of these modules to be called, or for any module at all.
 
+    So does a ``forward`` that was put in the place of a module's own.
+
     >>> layer = nn.Linear(2, 2)
     >>> handle = layer.register_forward_hook(print)
     >>> is_watched(layer), is_watched(nn.ReLU())
     (True, False)
     """
     if not torch.compiler.is_compiling() and nn.modules.module._has_any_global_hook():
+        return True
+    if any("forward" in getattr(module, "__dict__", ()) for module in modules):
         return True
     return any(getattr(module, hooks, None) for module in modules for hooks in _HOOKS)
 

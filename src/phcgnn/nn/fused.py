@@ -133,7 +133,7 @@ class _Fused(torch.autograd.Function):
             lambda rows: sums.add(last.through(gradient[rows], last.activate(rows), rows), rows), *last.a.shape
         )
         found: list[Tensor | None] = []
-        for number in reversed(range(count)):
+        for number in reversed(range(count)):  # ``passed`` and ``sums`` are of this block's norm
             before = kept[number - 1] if number else None
             of_bias = None if parameters[number][1] is None else torch.zeros_like(parameters[number][1])
             norms = sums.dot * kept[number].inverse, sums.total
@@ -186,7 +186,7 @@ def _differentiate_linear(
         z = x[rows] if before is None else before.activate(rows)
         of_weight.add_(outer_sum(of_a, z))
         if not wanted:
-            return of_a[:, :0]
+            return of_a[:, :0]  # of no width
         of_z = affine(of_a, weight.t())
         return of_z if before is None else sums.add(before.through(of_z, z, rows), rows)
 
@@ -199,12 +199,13 @@ def _differentiate_plainly(
     """Return the same gradients by operations that know their own: wanted twice, or for many cotangents at once."""
     again = torch.is_grad_enabled()
     with torch.enable_grad():
-        y = x
-        for (norm, keep), (weight, bias, gamma, beta) in zip(ctx.settings, parameters, strict=True):
+        # views of their own, for a parameter may stand in several places, ``x`` among what it led to
+        inputs = [None if tensor is None else tensor.view_as(tensor) for tensor in (x, *itertools.chain(*parameters))]
+        y = inputs[0]
+        for (norm, keep), (weight, bias, gamma, beta) in zip(ctx.settings, _by_four(inputs[1:]), strict=True):
             a = torch.nn.functional.linear(y, weight, bias)
             y = torch.nn.functional.batch_norm(a, None, None, gamma, beta, training=True, eps=norm.eps).relu()
             y = y if keep is None else (y.view(len(y), -1, keep.shape[-1]) * keep).view_as(y)
-        inputs = [x, *itertools.chain(*parameters)]
         wanted = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
         found = iter(torch.autograd.grad(y, wanted, gradient, create_graph=again))
         of_inputs = [next(found) if tensor is not None and tensor.requires_grad else None for tensor in inputs]
@@ -221,8 +222,11 @@ def _by_four(parameters: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
 
 
 def _by_pieces(make: Callable[[slice], Tensor], size: int, width: int) -> Tensor:
-    """Put pieces of rows together, of a power of two whatever the number of rows, so that oneDNN knows the shape."""
-    rows = max(1 << (PIECE // width).bit_length() - 1, 1)
+    """Put pieces of rows together, each asked for once and in order.
+
+    They hold a power of two of rows whatever the number of rows, so that oneDNN knows the shape.
+    """
+    rows = 1 << max((PIECE // width).bit_length() - 1, 0)
     if rows >= size:
         return make(slice(0, size))
     whole: Tensor | None = None

@@ -12,7 +12,7 @@ from torch_geometric.nn.aggr import Aggregation, MaxAggregation, MeanAggregation
 
 from phcgnn.functional import full_precision, join_components, split_components
 from phcgnn.nn.adjacency import sum_rows
-from phcgnn.nn.affine import affine
+from phcgnn.nn.affine import Affine, affine
 from phcgnn.nn.aggregation import AGGREGATIONS, SetAggregation, build_aggregation
 from phcgnn.nn.eager import is_watched
 from phcgnn.nn.linear import PHMLinear, PHMOptions
@@ -37,8 +37,7 @@ class SoftAttentionPooling(SetAggregation):
               \mathbf{h}_G = \sum_{v \in G} (\mathbf{g}_v, \dots, \mathbf{g}_v) \odot \mathbf{h}_v
 
     The gate of a feature is one real number for all n of its components; both maps in it are applied as one. The sum is
-    taken in float32 or wider. A graph
-    without nodes gives zero.
+    taken in float32 or wider. A graph without nodes gives zero.
 
     Set ``keep_gates`` to find the gates of the last forward in ``last_gates``, one row a node; :meth:`gates` computes
     them alone.
@@ -74,8 +73,10 @@ class SoftAttentionPooling(SetAggregation):
     def gates(self, x: Tensor) -> Tensor:  # (V, k) -> (V, k/n)
         """Compute the gates."""
         linear, last = self.linear, self.real.affine
-        maps = isinstance(linear, PHMLinear | nn.Linear) and x.shape[-1] == self.features
-        if last is None or not maps or is_watched(linear, self.real, last):
+        plain = type(linear) in (PHMLinear, nn.Linear, Affine) and type(last) in (nn.Linear, Affine)
+        fits = plain and type(self.real) is RealTransformer and x.dim() > 0 and x.shape[-1] == self.features
+        takes_positive_part = getattr(linear, "relu", False) or getattr(last, "relu", False)
+        if last is None or not fits or takes_positive_part or is_watched(linear, self.real, last):
             return self.real(linear(x)).sigmoid()
         # nothing stands between the two maps, so they are one: A (U x + b) + c = (A U) x + (A b + c)
         with full_precision(x.device.type):

@@ -45,7 +45,7 @@ def rule_penalty(model: nn.Module) -> Tensor:
 
 
 def _length(stacked: Tensor, p: float) -> Tensor:  # (S, terms, a, b) -> (S, a, b)
-    if p != 2:
+    if p != 2 or stacked.dtype == torch.float16:  # whose least number is not small
         return torch.linalg.vector_norm(stacked, ord=p, dim=1)
     # on a CPU ten times as fast as torch's norm; what is clamped has no gradient
     return stacked.square().sum(1).clamp_min(torch.finfo(stacked.dtype).tiny).sqrt()

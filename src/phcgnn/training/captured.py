@@ -187,8 +187,7 @@ class CapturedStep:
 
     def forward(self, batch: Batch) -> Tensor:
         """Apply the network, as it is."""
-        with kernels.use(self._uses):
-            return self.step.forward(batch)
+        return self.step.forward(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the plain step would."""
@@ -213,8 +212,7 @@ class CapturedStep:
         self.optimizer._warned_capturable_if_run_uncaptured = True
 
     def _take_plain(self, batch: Batch, lr: float) -> tuple[Tensor, Tensor]:
-        with kernels.use(self._uses):
-            return self.step(batch, lr)
+        return self.step(batch, lr)
 
     def _begin(self, batch: Batch, lr: float) -> None:
         begun = time.monotonic()
@@ -249,37 +247,53 @@ class CapturedStep:
         wish = False if kernels.refused() else self._wish
         if wish is None and torch.are_deterministic_algorithms_enabled():
             wish = True  # times differ from run to run, and so would the bits
-        for self._uses in (False,) if wish is False else (True, False):
-            self._taken = 0
+        for uses in (False,) if wish is False else (True, False):
             try:
-                limits = None if self.tolerance is None else self._require_close_to_plain(batch, self.tolerance)
-                replay, held = self._record(before, limits)
+                found.append(self._record_once(batch, before, uses))
             except DeviceLost:
                 raise
             except Exception as error:
-                if found:  # one that works is enough
-                    break
-                if not (self._uses and self._taken):
+                if found:  # one that works is enough; anew, for a capture that failed may take its generator from it
+                    return [self._record_once(batch, before, found[0].kernels)]
+                if not (uses and self._taken):
                     raise
                 self.say(f"recording anew without kernels, with which it failed ({_first_line(error)})")
-            else:
-                found.append(_Recording(replay, held, limits, self._uses and self._taken > 0))
-                if wish is True or not self._taken:  # without any taken, there is nothing to leave out
-                    break
-            before.restore()
+            if found and (wish is True or not self._taken):  # without any taken, there is nothing to leave out
+                break
         return found
+
+    def _record_once(self, batch: Batch, before: _State, uses: bool) -> _Recording:
+        """Check and record the step, with kernels or without, and put everything back."""
+        self._uses, self._taken = uses, 0
+        try:
+            limits = None if self.tolerance is None else self._require_close_to_plain(batch, self.tolerance)
+            replay, held = self._record(before, limits)
+        except DeviceLost:
+            raise
+        except Exception:
+            before.restore()
+            raise
+        before.restore()
+        return _Recording(replay, held, limits, uses and self._taken > 0)
 
     def _keep(self, found: list[_Recording]) -> None:
         """Keep the recording that is done in the least time."""
         best, self.seconds = found[0], {}
         if len(found) > 1:
             times: list[list[float]] = [[] for _ in found]
-            for _ in range(ROUNDS):
-                for recording, seconds in zip(found, times, strict=True):
-                    seconds.append(self.recorder.seconds(recording.replay))
-            medians = [statistics.median(seconds) for seconds in times]
-            self.seconds = {f"with{'' if f.kernels else 'out'} kernels": m for f, m in zip(found, medians, strict=True)}
-            best = found[medians.index(min(medians))]
+            try:
+                for _ in range(ROUNDS):
+                    for recording, seconds in zip(found, times, strict=True):
+                        seconds.append(self.recorder.seconds(recording.replay))
+            except DeviceLost:
+                raise
+            except Exception as error:  # both are checked, so either will do
+                self.say(f"which is faster was not found out ({_first_line(error)})")
+            else:
+                medians = [statistics.median(seconds) for seconds in times]
+                names = [f"with{'' if recording.kernels else 'out'} kernels" for recording in found]
+                self.seconds = dict(zip(names, medians, strict=True))
+                best = found[medians.index(min(medians))]
         self._replay, self._held, self._limits, self._uses = best.replay, best.held, best.limits, best.kernels
         self._later = 0
 

@@ -23,5 +23,6 @@ def keep_freed_memory() -> bool:
         return False
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        return bool(mallopt(MMAP_THRESHOLD, 2**30)) and bool(mallopt(TRIM_THRESHOLD, 2**31 - 1))
+        kept = mallopt(MMAP_THRESHOLD, 2**30) or mallopt(MMAP_THRESHOLD, 2**25)  # the most that older ones take
+        return bool(mallopt(TRIM_THRESHOLD, 2**31 - 1)) and bool(kept)
     return False

@@ -301,3 +301,60 @@ def test_compiled_whole(backend):
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(2 * expected.sum(), x))
     if backend == "eager":
         assert "phcgnn.sum_by_lists.default" in calls or any("sum_by_lists" in call for call in calls)
+
+
+def test_lists_that_lie_apart_in_memory():
+    h, beta, lists, table, codes = softmax_inputs(7, 20, 5, 3, torch.float64)
+    apart = type(lists)(*(None if part is None else torch.stack([part, part], 1)[:, 0] for part in lists))
+    inputs = [h, beta, table]
+    found, expected = (softmax_of_neighbours(h, beta, each, table, codes) for each in (apart, lists))
+    assert not apart.target.is_contiguous()
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    cotangent = torch.randn_like(found)
+    for a, b in zip(grads(found, inputs, cotangent), grads(expected, inputs, cotangent), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mean", [1.0, 5.0, 20.0])
+def test_gradients_of_narrow_types_do_not_suffer_from_a_rounded_result(mean, dtype):
+    lists = EdgeLists.from_edges(edges_of(40, 160), 40)
+    h = (mean + 0.3 * torch.randn(40, 32)).to(dtype).requires_grad_()
+    beta = torch.tensor(1.0, requires_grad=True)
+    y = softmax_of_neighbours(h, beta, lists)
+    assert y.dtype == dtype
+    cotangent = torch.randn_like(y)
+    exact = [h.detach().double().requires_grad_(), beta.detach().double().requires_grad_()]
+    expected = grads(textbook(*exact, lists, None, None), exact, cotangent)
+    for a, b in zip(grads(y, [h, beta], cotangent), expected, strict=True):
+        assert (a.double() - b).norm() < 0.02 * b.norm()
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # of numpy, which interprets
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_a_logit_that_is_minus_infinity_has_no_weight_wherever_it_stands(order):
+    lists = EdgeLists.from_edges(torch.tensor([order, [2, 2]]), 3)
+    h = torch.tensor([[1e30], [1.0], [0.0]], requires_grad=True)
+    y = softmax_of_neighbours(h, torch.tensor(-1e30), lists)
+    assert y[2].item() == 1.0
+    assert y.sum().isfinite()
+    assert grads(y, [h], torch.ones_like(y))[0].isfinite().all()
+
+
+def test_a_nan_stays_with_the_set_and_the_categories_that_read_it():
+    lists = EdgeLists.from_edges(torch.tensor([[0, 1, 2, 3], [0, 0, 1, 1]]), 4)
+    h = torch.tensor([[float("nan")], [1.0], [2.0], [3.0]], requires_grad=True)
+    table = torch.zeros(4, 1, requires_grad=True)
+    y = softmax_of_neighbours(h, torch.tensor(1.0), lists, table, torch.tensor([[0], [1], [2], [3]]))
+    assert y.isnan().flatten().tolist() == [True, False, False, False]
+    of_table = grads(y, [table], torch.ones_like(y))[0]
+    assert of_table.isnan().flatten().tolist() == [True, True, False, False]
+
+
+def test_transforms_of_the_table_alone():
+    h, beta, _, table, _ = softmax_inputs(5, 9, 3, 2, torch.float64)
+    seen = []
+    with kernels.use(True):
+        assert kernels.takes(h, beta, table)
+        torch.func.grad(lambda value: (seen.append(kernels.takes(h, beta, value)), value.sum())[1])(table.detach())
+    assert seen == [False]

@@ -29,7 +29,7 @@ def softmax_of_messages(x: Tensor, beta: Tensor, lists: EdgeLists) -> Tensor:
         beta: The temperature.
         lists: Which of them belong together.
     """
-    return cast(Tensor, softmax_by_lists(x, None, beta, None, lists.ptr, lists.target, None, None, None)[0])
+    return cast(Tensor, softmax_by_lists(x, None, beta, None, lists.ptr, lists.target, None, None, None)[0]).to(x.dtype)
 
 
 def softmax_of_neighbours(
@@ -50,7 +50,8 @@ def softmax_of_neighbours(
         codes: Rows of the table, no row twice for an edge, ``(E, F)``; or numbers, one for each row of the table.
     """
     ends = lists.ptr, lists.target, lists.source, lists.leaving, lists.leaving_ptr
-    return cast(Tensor, softmax_by_lists(h, table, beta, codes, *ends)[0])
+    dtype = h.dtype if table is None else torch.promote_types(h.dtype, table.dtype)
+    return cast(Tensor, softmax_by_lists(h, table, beta, codes, *ends)[0]).to(dtype)
 
 
 @torch.library.custom_op(
@@ -75,6 +76,7 @@ def softmax_by_lists(
     if found[0].numel() == 0 or target.numel() == 0:
         return found[0].zero_(), found[1].zero_(), found[2].fill_(1)
     h, table, codes = _contiguous(h, table, codes)
+    target, source = target.contiguous(), None if source is None else source.contiguous()
     tile = choose(width, 512, target.shape[0] / rows)
     with torch.cuda.device_of(h):
         softmax_kernel[tile.grid(rows, width)](
@@ -124,7 +126,8 @@ def _backward(
     if edges == 0 or width == 0:
         return to_h.zero_(), torch.zeros_like(to_table), torch.zeros_like(beta)
     h, table, codes = _contiguous(h, table, codes)
-    gradient = gradient.contiguous()
+    gradient, target = gradient.contiguous(), target.contiguous()
+    source, leaving, leaving_ptr = (None if t is None else t.contiguous() for t in (source, leaving, leaving_ptr))
     of_nodes = target, gradient, out, highest, weight
     dtype, wide_ = wide(out)
     categories = 0 if table is None or codes is None else table.shape[0]
@@ -163,10 +166,8 @@ def _backward(
 
 
 def _results(h: Tensor, table: Tensor | None, ptr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    dtype = h.dtype if table is None else torch.promote_types(h.dtype, table.dtype)
-    out = h.new_empty(ptr.shape[0] - 1, h.shape[1], dtype=dtype)
-    kept = wide(out)[0]
-    return out, torch.empty_like(out, dtype=kept), torch.empty_like(out, dtype=kept)
+    shape, dtype = (ptr.shape[0] - 1, h.shape[1]), wide(h, _or(table, h))[0]
+    return h.new_empty(shape, dtype=dtype), h.new_empty(shape, dtype=dtype), h.new_empty(shape, dtype=dtype)
 
 
 @softmax_by_lists.register_fake
@@ -178,7 +179,11 @@ def _(h: Tensor, table: Tensor | None, *others: Any) -> tuple[Tensor, Tensor, Te
 def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     h, table, beta = given[4:7]
     to_h = torch.empty_like(h, memory_format=torch.contiguous_format)
-    return to_h, h.new_empty(0) if table is None else torch.empty_like(table), torch.empty_like(beta)
+    return (
+        to_h,
+        h.new_empty(0) if table is None else torch.empty_like(table, memory_format=torch.contiguous_format),
+        torch.empty_like(beta),
+    )
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]) -> None:

@@ -81,9 +81,10 @@ def edges_kernel(
         for category in tl.static_range(CATEGORIES):
             if REAL:
                 times = tl.load(codes + edge * FEATURES + category, mask=there, other=0).to(WIDE)
-            else:
-                times = ((hot >> category) & 1).to(WIDE)
+                parts = result * times[:, None]
+            else:  # chosen, not multiplied by 0: a NaN stays with the categories that read it
+                parts = tl.where((((hot >> category) & 1) != 0)[:, None], result, 0.0)
             cells = to_table + (tile * CATEGORIES + category) * WIDTH + channel
-            tl.store(cells, tl.sum(result * times[:, None], axis=0), mask=channel < WIDTH)
+            tl.store(cells, tl.sum(parts, axis=0), mask=channel < WIDTH)
     together = tl.sum(tl.sum(tl.where(mask, steep * message, 0.0), axis=1), axis=0)
     tl.store(to_beta + tile * tl.num_programs(1) + tl.program_id(1), together)

@@ -80,13 +80,15 @@ def softmax_kernel(
             message = add_table(message, table, codes, edge, there, channel, FEATURES, REAL, WIDTH)
             logit = message * scale
             above = tl.maximum(top, logit)
-            shrink = tl.exp(top - above)
-            own = tl.exp(logit - above)
+            shift = tl.where(above == float("-inf"), 0.0, above)
+            shrink = tl.exp(top - shift)
+            own = tl.exp(logit - shift)
             weights = tl.where(mask, weights * shrink + own, weights)
             total = tl.where(mask, total * shrink + own * message, total)
             top = tl.where(mask, above, top)
         first += UNROLL
-    empty = weights == 0  # no edges: what is largest then must not be infinite, for it is subtracted
+    # without edges, what is largest must not be infinite, for it is subtracted; where all logits are -inf, 0 / 0 is NaN
+    empty = (begin >= end)[:, None] | (channel >= WIDTH)[None, :]
     result = tl.where(empty, 0.0, total / tl.where(empty, 1.0, weights))
     cells = row.to(tl.int64)[:, None] * WIDTH + channel[None, :]
     inside = (row < rows)[:, None] & (channel < WIDTH)[None, :]

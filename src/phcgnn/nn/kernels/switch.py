@@ -32,7 +32,8 @@ _uses = [Use(wanted=False)]
 def use(wish: bool) -> Iterator[Use]:
     """Use the kernels or torch's operations for a while, in this process; kernels only where they can be.
 
-    By themselves they are used by a recorded training step alone, which checks and times them first.
+    By themselves they are used by a recorded training step alone, which checks and times them first. What is recorded
+    is replayed as it was, whatever is wished then.
 
     Autograd's backward follows its forward, wherever it is called.
 

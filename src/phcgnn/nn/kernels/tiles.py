@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,9 +31,15 @@ class Tile(NamedTuple):
         """Return how many programs there are, along the rows and along the channels."""
         return -(-rows // self.rows), -(-width // self.channels)
 
-    def options(self) -> dict[str, int]:
+    def options(self) -> dict[str, Any]:
         """Return what a kernel is told of it."""
-        return {"ROWS": self.rows, "CHANNELS": self.channels, "UNROLL": self.unroll, "num_warps": 4}
+        return {
+            "ROWS": self.rows,
+            "CHANNELS": self.channels,
+            "UNROLL": self.unroll,
+            "num_warps": 4,
+            "enable_fp_fusion": False,
+        }
 
 
 def choose(width: int, cells: int, elements: float = 1.0, most: int = MOST_CHANNELS) -> Tile:
