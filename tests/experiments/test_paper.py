@@ -153,7 +153,10 @@ def numbers(cell: str) -> list[float]:
 
 
 def test_every_preset_trains_as_the_table_of_settings_says():
-    """But for widths and depths, which the parameter counts decide: tests/experiments/test_settings.py."""
+    """But for widths and depths, which the parameter counts decide: tests/experiments/test_settings.py.
+
+    The table is of the 400K rows of ZINC; what dropout the 100K rows have, the released weights decide.
+    """
     if PAPER is None:
         pytest.skip("../shared/paper is not here: the settings were not compared with the paper")
     text = PAPER.read_text(encoding="utf-8").partition(r"\label{tab:architecture}")[2].partition(r"\end{tabular}")[0]
@@ -171,7 +174,7 @@ def test_every_preset_trains_as_the_table_of_settings_says():
             model, training = settings["model"], settings["training"]
             assert (model["aggregation"], model["skip"]) == (cells[2], cells[3]), name
             assert str(model["mp_mlp"]) == re.search("True|False", cells[5])[0], name
-            assert model["dropout"] == numbers(cells[6])[0], name
+            assert model["dropout"] == (0.0 if name.startswith("zinc-100k") else numbers(cells[6])[0]), name
             assert model["downstream_dropout"] == numbers(cells[8]), name
             assert training["lr"] == numbers(cells[9])[0], name
             assert [training.get("lambda1", 0.0), training.get("lambda2", 0.0)] == numbers(cells[10]), name
