@@ -16,7 +16,8 @@ from phcgnn.data.batching import unpad
 from phcgnn.models import PHCGNN
 from phcgnn.nn import Adjacency, kernels
 from phcgnn.nn.kernels import switch
-from phcgnn.training.captured import CapturedStep, Tolerance, _limit
+from phcgnn.training.captured import CapturedStep
+from phcgnn.training.closeness import Tolerance, limit_of
 from phcgnn.training.objective import Objective
 from phcgnn.training.recorder import DeviceLost
 from phcgnn.training.run import model_config
@@ -277,13 +278,13 @@ def test_a_recording_that_loses_the_device_ends_the_run():
 
 
 def test_limits_that_zeros_cannot_pass():
-    assert _limit("gradient", 0.0, 0.2) == 0.2
-    assert _limit("gradient", 0.03, 0.2) == pytest.approx(0.3)
-    assert _limit("gradient", 0.186, 0.2) == 0.5  # bf16, where ten times as far would be 1.86
-    assert _limit("gradient", 0.4, 0.2) == 0.8
+    assert limit_of("gradient", 0.0, 0.2) == 0.2
+    assert limit_of("gradient", 0.03, 0.2) == pytest.approx(0.3)
+    assert limit_of("gradient", 0.186, 0.2) == 0.5  # bf16, where ten times as far would be 1.86
+    assert limit_of("gradient", 0.4, 0.2) == 0.8
     for far in (0.5, 2.0, float("nan"), float("inf")):
         with pytest.raises(ArithmeticError, match=r"the plain path's gradient itself is off by .*nothing can be"):
-            _limit("gradient", far, 0.2)
+            limit_of("gradient", far, 0.2)
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,8 @@ class PHCGNN(nn.Module):
     def _embed(self, inputs: GraphInputs) -> Tensor:
         x, mask, rowptr = inputs.x, inputs.node_mask, inputs.rowptr
         nodes = x.shape[0]
-        if self.fills_up and mask is None and plain_on_cpu(x) and uses_onednn():
+        filled = self.fills_up and mask is None and plain_on_cpu(x) and uses_onednn()
+        if filled:
             x, rowptr = F.pad(x, (*(0, 0) * (x.dim() - 1), 0, fill_up(nodes) - nodes)), None
         edges = EdgeBatch(inputs.edge_index, inputs.edge_attr, x.shape[0], rowptr)
         skip = self.config.skip
@@ -308,7 +309,7 @@ class PHCGNN(nn.Module):
             parts = conv, self.norms[layer], self.activations[layer], self.dropouts[layer]
             own, received = self._gather(cast(PHCConv, conv), layer, h, edges)
             h = self.update(*parts, own, received, start if skip == "initial" else h, mask, skip)
-        return h if len(h) == nodes else h[:nodes]
+        return h[:nodes] if filled else h
 
     def _encode_nodes(self, x: Tensor, edges: EdgeBatch) -> Tensor:
         config = self.config

@@ -19,12 +19,12 @@ from torch_geometric.data import Batch
 from phcgnn.data.batching import unpad
 from phcgnn.models import PHCGNN
 from phcgnn.nn import ComponentDropout, batched_weights, kernels
-from phcgnn.training.checkpoint import random_state, restore_random_state
-from phcgnn.training.config import Precision
+from phcgnn.training.closeness import NOTHING, TOLERANCES, Tolerance, distance, limit_of, require_close
 from phcgnn.training.recorder import CudaRecorder, DeviceLost, Recorder, Work
+from phcgnn.training.snapshot import Snapshot
 from phcgnn.training.step import TrainingStep
 
-__all__ = ["TOLERANCES", "CapturedStep", "Tolerance"]
+__all__ = ["CapturedStep"]
 
 READ = ("x", "edge_index", "edge_attr", "ptr", "rowptr", "y", "weight", "node_mask", "graph_mask")
 """What a step reads of a batch."""
@@ -34,35 +34,8 @@ MOVES = 0.5
 rounding, as that of a bias before a norm, as large an update as any other, so this catches what is wholly wrong."""
 
 
-FARTHER = 10.0
-"""The fast path may lie this many times as far from float64 as the plain one: both round, and each by chance."""
-
-MOST = 0.5
-"""What lies this far from float64 can be compared with nothing: zeros would lie no farther than twice as far. And no
-limit lies beyond this, or beyond twice as far as the plain path is off."""
-
 ROUNDS = 5
 """So often are recordings timed, in turn."""
-
-NOTHING = 1e-6
-"""A gradient of less than this share of all of them is nothing but rounding, and may as well be 0."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far is not far, relative: for the loss, and for all gradients as one vector."""
-
-    loss: float
-    gradient: float
-
-
-TOLERANCES: dict[Precision, Tolerance] = {
-    "fp32": Tolerance(1e-4, 3e-2),
-    "tf32": Tolerance(1e-2, 1e-1),
-    "bf16": Tolerance(5e-2, 2e-1),
-}
-"""Rounding decides on which side of 0 a ReLU or a residual of the L1 loss falls, and the gradient then jumps: in
-float32 that of 16 layers is off by some thousandths, by more where one of few graphs changes sides; the loss is not."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +191,7 @@ class CapturedStep:
         begun = time.monotonic()
         if self._update is not None:
             self.say("the training step is compiled and recorded, which takes a while once")
-        before, usable = _State(self.model, self.optimizer), True
+        before, usable = Snapshot(self.model, self.optimizer), True
         try:
             self.step.set_learning_rate(lr)
             self._adopt(batch)
@@ -241,7 +214,7 @@ class CapturedStep:
                 before.restore()
                 self.optimizer.zero_grad(set_to_none=True)
 
-    def _record_both(self, batch: Batch, before: _State) -> list[_Recording]:
+    def _record_both(self, batch: Batch, before: Snapshot) -> list[_Recording]:
         """Record the step with kernels, if they are wanted and it has any, and without, if that may be better."""
         found: list[_Recording] = []
         wish = False if kernels.refused() else self._wish
@@ -262,7 +235,7 @@ class CapturedStep:
                 break
         return found
 
-    def _record_once(self, batch: Batch, before: _State, uses: bool) -> _Recording:
+    def _record_once(self, batch: Batch, before: Snapshot, uses: bool) -> _Recording:
         """Check and record the step, with kernels or without, and put everything back."""
         self._uses, self._taken = uses, 0
         try:
@@ -364,11 +337,11 @@ class CapturedStep:
                 self.say("the fast path is compared with the plain one alone, as memory is short of one in float64")
                 true_loss, truth = plain_loss, plain
         limits = Tolerance(
-            _limit("loss", _distance([plain_loss], [true_loss]), tolerance.loss),
-            _limit("gradient", _distance(plain, truth), tolerance.gradient),
+            limit_of("loss", distance([plain_loss], [true_loss]), tolerance.loss),
+            limit_of("gradient", distance(plain, truth), tolerance.gradient),
         )
-        _require_close("the loss", [loss], [true_loss], limits.loss)
-        _require_close("the gradient", gradients, truth, limits.gradient)
+        require_close("the loss", [loss], [true_loss], limits.loss)
+        require_close("the gradient", gradients, truth, limits.gradient)
         self._require_alike(gradients, truth, exist, plainly)
         return limits
 
@@ -420,13 +393,13 @@ class CapturedStep:
 
         The batch that was recorded cannot tell what was kept of it by mistake; this one can.
         """
-        before = _State(self.model, self.optimizer)
+        before = Snapshot(self.model, self.optimizer)
         try:
             expected: list[Tensor] = []
             self.recorder.ahead(lambda: expected.extend(self._differentiate()))
             before.restore()
             replay()
-            _require_close("a later replay's loss", [self._counted], [torch.stack(expected)], limits.loss)
+            require_close("a later replay's loss", [self._counted], [torch.stack(expected)], limits.loss)
         except torch.OutOfMemoryError:
             self.say("the replay is compared on the batch alone that was recorded, as memory is short")
         except ArithmeticError as error:
@@ -437,7 +410,7 @@ class CapturedStep:
             self.optimizer.zero_grad(set_to_none=True)
         return True
 
-    def _record(self, before: _State, limits: Tolerance | None) -> tuple[Work, object]:
+    def _record(self, before: Snapshot, limits: Tolerance | None) -> tuple[Work, object]:
         """Record the step, after doing it once ahead, and compare the first replay with that.
 
         Returns:
@@ -458,35 +431,11 @@ class CapturedStep:
         if limits is not None:
             start = [p.detach().clone() for p in parameters]
             replay()
-            _require_close("a replay's loss", [self._counted], [counted], limits.loss)
-            _require_close("a replay's gradient", _gradients(self.model), expected, limits.gradient)
+            require_close("a replay's loss", [self._counted], [counted], limits.loss)
+            require_close("a replay's gradient", _gradients(self.model), expected, limits.gradient)
             took, wanted = (torch._foreach_sub(values, start) for values in ([p.detach() for p in parameters], moved))
-            _require_close("a replay's update", list(took), list(wanted), MOVES)
+            require_close("a replay's update", list(took), list(wanted), MOVES)
         return replay, held
-
-
-class _State:
-    """What a step changes, as it is now."""
-
-    def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
-        self.model, self.optimizer = model, optimizer
-        self.copies = [(tensor, tensor.detach().clone()) for tensor in self._tensors()]
-        self.random = random_state()
-
-    def _tensors(self) -> list[Tensor]:
-        of_optimizer = [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
-        return [*self.model.parameters(), *self.model.buffers(), *of_optimizer]
-
-    def restore(self) -> None:
-        """Go back to it, in place; what the optimizer has added since is as it would begin, zero."""
-        known = {id(tensor) for tensor, _ in self.copies}
-        with torch.no_grad():
-            for tensor, value in self.copies:
-                tensor.copy_(value)
-            for tensor in self._tensors():
-                if id(tensor) not in known:
-                    tensor.zero_()
-        restore_random_state(self.random)
 
 
 @contextlib.contextmanager
@@ -504,26 +453,6 @@ def _without_dropout(*models: nn.Module) -> Iterator[None]:
 
 def _gradients(model: nn.Module) -> list[Tensor]:
     return [torch.zeros_like(p) if p.grad is None else p.grad.detach().clone() for p in model.parameters()]
-
-
-def _distance(found: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the relative distance of all tensors as one vector; waits for the device."""
-    differences = [(a.double() - b.double()).norm() for a, b in zip(found, expected, strict=True)]
-    distance, size = (float(torch.stack(n).norm()) for n in (differences, [b.double().norm() for b in expected]))
-    return distance / size if size else (math.inf if distance else distance)
-
-
-def _limit(what: str, distance: float, tolerance: float) -> float:
-    """Return how far the fast path may be off where the plain one is off by a distance; zeros are off by 1."""
-    if not distance < MOST:
-        raise ArithmeticError(f"the plain path's {what} itself is off by {distance:.2g}, so nothing can be compared")
-    return min(max(FARTHER * distance, tolerance), max(2 * distance, MOST))
-
-
-def _require_close(what: str, found: list[Tensor], expected: list[Tensor], limit: float) -> None:
-    distance = _distance(found, expected)
-    if not distance <= limit:
-        raise ArithmeticError(f"{what} is off by {distance:.2g} of itself, allowed are {limit:.2g}")
 
 
 def _first_line(error: Exception) -> str:

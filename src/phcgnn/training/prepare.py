@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from phcgnn.data.graphs import GraphStore
 from phcgnn.data.loader import GraphLoader
 from phcgnn.models import PHCGNN, PHCGNNConfig
-from phcgnn.training.captured import TOLERANCES, CapturedStep
+from phcgnn.training.captured import CapturedStep
+from phcgnn.training.closeness import TOLERANCES
 from phcgnn.training.config import TrainingConfig
 from phcgnn.training.losses import TASK_LOSS
 from phcgnn.training.objective import Objective

@@ -106,7 +106,8 @@ def test_compiles_for_a_gpu_that_is_not_here(kind, width, name, tmp_path, monkey
     source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=aligned)
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=how)
     # of the largest logit, logit - logit must be 0: contracted to fma(message, beta, -logit) it would be its rounding
-    assert not re.search(r"\bfma\.rn\.f(32|64) ", compiled.asm["ptx"]) or "softmax" not in name
+    # (in float64 the exponential itself is made of them)
+    assert not re.search(r"\bfma\.rn\.f32 ", compiled.asm["ptx"]) or "softmax" not in name
     assert not re.search(r"\b(atom|red)\.", compiled.asm["ptx"])
     assert compiled.metadata.shared <= 4096
     if kind != "bf16" and width % 4 == 0:
