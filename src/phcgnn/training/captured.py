@@ -20,7 +20,7 @@ from phcgnn.data.batching import unpad
 from phcgnn.models import PHCGNN
 from phcgnn.nn import ComponentDropout, batched_weights, kernels
 from phcgnn.training.closeness import NOTHING, TOLERANCES, Tolerance, distance, limit_of, require_close
-from phcgnn.training.recorder import CudaRecorder, DeviceLost, Recorder, Work
+from phcgnn.training.recorder import CudaRecorder, DeviceLost, Recorder, Work, first_line
 from phcgnn.training.snapshot import Snapshot
 from phcgnn.training.step import TrainingStep
 
@@ -230,7 +230,7 @@ class CapturedStep:
                     return [self._record_once(batch, before, found[0].kernels)]
                 if not (uses and self._taken):
                     raise
-                self.say(f"recording anew without kernels, with which it failed ({_first_line(error)})")
+                self.say(f"recording anew without kernels, with which it failed ({first_line(error)})")
             if found and (wish is True or not self._taken):  # without any taken, there is nothing to leave out
                 break
         return found
@@ -261,7 +261,7 @@ class CapturedStep:
             except DeviceLost:
                 raise
             except Exception as error:  # both are checked, so either will do
-                self.say(f"which is faster was not found out ({_first_line(error)})")
+                self.say(f"which is faster was not found out ({first_line(error)})")
             else:
                 medians = [statistics.median(seconds) for seconds in times]
                 names = [f"with{'' if recording.kernels else 'out'} kernels" for recording in found]
@@ -272,7 +272,7 @@ class CapturedStep:
 
     def _give_up(self, error: Exception) -> None:
         """Go on without kernels, without compilation, or without recording where there is neither."""
-        reason, used = _first_line(error), self._uses and self.recorded
+        reason, used = first_line(error), self._uses and self.recorded
         self._replay = self._held = self._limits = None
         self._uses, self.seconds = False, {}
         if used:
@@ -453,7 +453,3 @@ def _without_dropout(*models: nn.Module) -> Iterator[None]:
 
 def _gradients(model: nn.Module) -> list[Tensor]:
     return [torch.zeros_like(p) if p.grad is None else p.grad.detach().clone() for p in model.parameters()]
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-__all__ = ["CudaRecorder", "DeviceLost", "Recorder", "Work"]
+__all__ = ["CudaRecorder", "DeviceLost", "Recorder", "Work", "first_line"]
 
 Work = Callable[[], None]
 
@@ -126,10 +126,11 @@ def _require_alive(device: torch.device, error: BaseException) -> None:
         why = f"1 + 1 is {answer:g}"
     if answer != 2:
         raise DeviceLost(
-            f"recording the training step failed ({_first_line(error)}), and since then the GPU is of no use to this "
+            f"recording the training step failed ({first_line(error)}), and since then the GPU is of no use to this "
             f"process ({why}); start again with --no-compile, or compile=False, which records nothing."
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return what an error is and the first line of what it says."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
